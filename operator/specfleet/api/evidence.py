@@ -1,0 +1,96 @@
+"""The kind SpeculativeBenchmark: immutable evidence, one object per pair of runs."""
+
+from datetime import datetime
+
+from pydantic import ConfigDict, Field
+
+from specfleet.api.base import API_VERSION, ApiModel, cel, validations
+from specfleet.api.model import Raw
+from specfleet.api.status import ArmRole
+
+KIND = "SpeculativeBenchmark"
+PLURAL = "speculativebenchmarks"
+SHORT = "sb"
+
+
+class RunSummary(ApiModel):
+    """One measured run of one arm in one cell, as the driver wrote it (at most about 1 KiB).
+
+    Times in seconds, shares in 0..1, lengths in tokens. Latencies are client-side, from the intended send time.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    arm: ArmRole
+    tier: str
+    slice: str
+    order: int = Field(description="Position inside the pair: ABBA is 0 (A), 1 (B), 2 (B), 3 (A).")
+    valid: bool
+    invalid_reason: str | None = Field(None, max_length=256)
+    started: float = Field(description="Unix time of the first intended request.")
+    duration_seconds: float
+    planned_requests: int
+    completed_requests: int
+    failed_requests: int
+    requests_per_second: float | None = Field(None, description="Planned rate; None for closed loop.")
+    concurrency: int | None = None
+    completed_requests_per_second: float
+    prompt_tokens: int
+    output_tokens: int
+    output_tokens_per_second: float
+    tpot_mean_seconds: float | None = None
+    tpot_p95_seconds: float | None = None
+    ttft_mean_seconds: float | None = None
+    ttft_p95_seconds: float | None = None
+    e2e_mean_seconds: float | None = None
+    stall_p95_seconds: float | None = Field(None, description="p95 pause between streamed chunks.")
+    ttft_over_slo_share: float | None = None
+    tpot_over_slo_share: float | None = None
+    client_lag_p99_seconds: float | None = Field(None, description="None: unknown, so no open-loop latency Pass.")
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    accepted_per_position: list[int] = Field(default_factory=list, max_length=128)
+    engine_tpot_seconds: float | None = Field(None, description="From the pods' own counters, token-weighted.")
+    preemptions: int = 0
+    kv_cache_peak_ratio: float | None = None
+    queue_time_mean_seconds: float | None = None
+    client_errors: int = Field(0, description="HTTP 4xx.")
+    server_errors: int = Field(0, description="HTTP 5xx and aborted streams.")
+    pod: str | None = None
+    agreement_ratio: float | None = Field(None, description="Greedy texts equal to the plain arm's (quality probes).")
+
+
+class BenchmarkEvidenceSpec(ApiModel):
+    """What was measured. Written once; the API server refuses any change."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        json_schema_extra=validations(cel("self == oldSelf", "evidence is immutable: a new benchmark writes new objects")),
+    )
+
+    deployment: str = Field(description="Name of the SpeculativeDeployment.")
+    benchmark: str = Field(description="status.benchmark.id it belongs to.")
+    purpose: str = Field(description="Qualify, Confirm, Suspicion or Capacity.")
+    pair: int = Field(ge=0, description="Index of the pair.")
+    baseline: str = Field(description="Requested fingerprint of the plain arm.")
+    candidate: str = Field(description="Requested fingerprint of the speculative arm.")
+    proposer: str = Field(description="Short form of the proposer.")
+    engine_version: str | None = None
+    started: datetime
+    finished: datetime
+    gpu_seconds: float = Field(ge=0)
+    capacity_requests_per_second: float | None = None
+    runs: list[RunSummary] = Field(max_length=256)
+    error: str | None = Field(None, max_length=2048, description="Why the pair has no result, for example the Job died.")
+
+
+class SpeculativeBenchmark(ApiModel):
+    """Evidence of one pair of runs (plain, speculative) over the load matrix."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: Raw
+    spec: BenchmarkEvidenceSpec

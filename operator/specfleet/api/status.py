@@ -1,0 +1,185 @@
+"""status of a SpeculativeDeployment: everything a fresh operator needs to go on, and what a person reads first."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import Field
+
+from specfleet.api.base import StatusModel
+from specfleet.api.conditions import Condition
+
+
+class Phase(StrEnum):
+    """The life of a revision (docs/concepts.md)."""
+
+    DEPLOYING = "Deploying"
+    BASELINE = "Baseline"
+    BENCHMARKING = "Benchmarking"
+    CANARY = "Canary"
+    SPECULATIVE = "Speculative"
+    INVESTIGATING = "Investigating"
+    ROLLING_BACK = "RollingBack"
+    ROLLED_BACK = "RolledBack"
+    EXHAUSTED = "Exhausted"
+    HELD = "Held"
+
+
+class ArmRole(StrEnum):
+    """Which arm: plain decoding or a proposer."""
+
+    BASELINE = "baseline"
+    SPECULATIVE = "speculative"
+
+
+class Verdict(StrEnum):
+    """Only Pass promotes and only Fail rolls back; absence of data does neither."""
+
+    PASS = "Pass"
+    FAIL = "Fail"
+    INCONCLUSIVE = "Inconclusive"
+    ERROR = "Error"
+
+
+class DecisionRecord(StatusModel):
+    """One decision: what, why, on which evidence."""
+
+    time: datetime
+    action: str = Field(description="What was decided, for example Promote, RollBack, RestartProbe.")
+    verdict: Verdict | None = None
+    reason: str = Field(description="CamelCase reason, the same in the Event, the condition and the alert.")
+    message: str = Field("", max_length=2048, description="The evidence in words and numbers.")
+    evidence: list[str] = Field(default_factory=list, max_length=32, description="Names of SpeculativeBenchmarks.")
+
+
+class ArmStatus(StatusModel):
+    """One arm as last seen."""
+
+    role: ArmRole
+    fingerprint: str = Field(description="Requested fingerprint (from the spec).")
+    observed_fingerprint: str | None = Field(None, description="Fingerprint with image digest and engine version.")
+    proposer: str = Field("none", description="Short form, for example eagle3 k=3.")
+    engine_version: str | None = None
+    replicas: int = 0
+    ready_replicas: int = 0
+    unverified: bool = Field(False, description="The proposer uses `extra`, which no rule has checked.")
+
+
+class CellStatus(StatusModel):
+    """One cell of the last benchmark."""
+
+    tier: str
+    slice: str
+    verdict: Verdict
+    gain_ratio: float | None = Field(None, description="Objective: plain / speculative - 1 for latencies.")
+    lower: float | None = None
+    upper: float | None = None
+    acceptance_rate: float | None = None
+    accepted_length: float | None = None
+    reason: str | None = None
+
+
+class BenchmarkProgress(StatusModel):
+    """The benchmark in flight. `id` is part of the names of its Jobs and evidence, so that nothing is run twice."""
+
+    id: str
+    purpose: str = Field(description="Qualify, Confirm or Suspicion.")
+    candidate: str = Field(description="Fingerprint of the speculative arm under test.")
+    started: datetime
+    pairs_planned: int
+    pairs_done: int = 0
+    cells: list[str] = Field(default_factory=list, max_length=48, description="tier/slice; empty: all.")
+    capacity_requests_per_second: float | None = Field(
+        None, description="Measured capacity of the plain arm, per pod; the unit of capacityRatio tiers."
+    )
+    gpu_hours: float = 0.0
+    retries: int = 0
+
+
+class Investigation(StatusModel):
+    """A suspicion being followed up."""
+
+    since: datetime
+    signal: str = Field(description="What was found, for example AcceptanceDrift.")
+    stage: str = Field(description="Attribute, RestartProbe or Rebenchmark.")
+    message: str = Field("", max_length=2048)
+    cells: list[str] = Field(default_factory=list, max_length=48)
+    restarted_pod: str | None = None
+    restarted_pod_uid: str | None = None
+    restarted_at: datetime | None = None
+    stage_since: datetime | None = None
+
+
+class Calibration(StatusModel):
+    """What is normal for the arm: written once when it starts to serve, never moved by the watch itself."""
+
+    fingerprint: str
+    since: datetime
+    acceptance_rate: float | None = Field(None, description="accepted / drafted tokens (0..1).")
+    position_zero_rate: float | None = None
+    accepted_length: float | None = None
+    tpot_seconds: float | None = Field(None, description="Token-weighted decode time at the calibrated load.")
+    dispersion: float | None = Field(None, description="Variance of a window's rate over the binomial variance.")
+    drafted_tokens: int = 0
+    source: str = Field("Canary", description="Benchmark, Canary or Watch.")
+
+
+class AttemptStatus(StatusModel):
+    """Promotions of one revision and when the next may start."""
+
+    revision: str
+    count: int = 0
+    last_rollback: datetime | None = None
+    next_attempt: datetime | None = None
+
+
+class CommandAnswer(StatusModel):
+    """The last command (annotation specfleet.dev/command) and what became of it."""
+
+    nonce: str
+    command: str
+    accepted: bool
+    message: str = ""
+    time: datetime
+
+
+class RevisionStatus(StatusModel):
+    """A revision by its ControllerRevision, and the arm that serves it."""
+
+    name: str = Field(description="ControllerRevision.")
+    baseline: str = Field(description="Requested fingerprint of its plain arm.")
+    speculative: str | None = Field(None, description="Requested fingerprint of its promoted proposer.")
+
+
+class DeploymentStatus(StatusModel):
+    """All of status."""
+
+    observed_generation: int = 0
+    conditions: list[Condition] = Field(
+        default_factory=list, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    )
+    phase: Phase = Phase.DEPLOYING
+    phase_since: datetime | None = None
+    phase_reason: str | None = None
+    serving_arm: ArmRole | None = None
+    weight_percent: int = Field(0, description="Traffic share of the speculative arm as routed.")
+    step: int | None = Field(None, description="Canary step in flight (0-based).")
+    step_since: datetime | None = None
+    stable: RevisionStatus | None = None
+    candidate: str | None = Field(None, description="Requested fingerprint of the proposer under trial.")
+    candidates_refused: list[str] = Field(default_factory=list, max_length=64)
+    arms: list[ArmStatus] = Field(default_factory=list, max_length=8)
+    benchmark: BenchmarkProgress | None = None
+    cells: list[CellStatus] = Field(default_factory=list, max_length=48)
+    investigation: Investigation | None = None
+    calibration: Calibration | None = None
+    attempts: AttemptStatus | None = None
+    last_decision: DecisionRecord | None = None
+    history: list[DecisionRecord] = Field(default_factory=list, max_length=20)
+    last_change: datetime | None = Field(None, description="Start of the present cool-down.")
+    actions: list[datetime] = Field(default_factory=list, max_length=20, description="Automatic actions, last 24 h.")
+    command: CommandAnswer | None = None
+    realised_gain_ratio: float | None = None
+    gpu_hours_spent: float = 0.0
+    warnings: list[str] = Field(default_factory=list, max_length=32, description="Engine rules that warn.")
+    replicas: int = Field(0, description="Serving pods (scale subresource).")
+    selector: str = Field("", description="Label selector of serving pods (scale subresource).")
