@@ -33,13 +33,6 @@ class DeploymentSpec(ApiModel):
                 "medusa can change the output: set guardrails.minAgreementRatio (for example 0.99)",
                 ".guardrails",
             ),
-            cel(
-                "!has(self.capacity) || !has(self.capacity.strategy) || self.capacity.strategy != 'InPlace' || "
-                "(has(self.remedies) && has(self.remedies.maintenanceWindows) && "
-                "self.remedies.maintenanceWindows.size() > 0)",
-                "strategy InPlace takes the serving pod down: declare remedies.maintenanceWindows",
-                ".capacity",
-            ),
         )
     )
 

@@ -29,12 +29,6 @@ class CapacitySpec(ApiModel):
         description="Concurrent: plain pods keep a share of traffic after promotion. Periodic: borrowed on suspicion. "
         "Default: Concurrent from 4 replicas, Periodic below.",
     )
-    strategy: str = Field(
-        "Surge",
-        pattern="^(Surge|InPlace)$",
-        description="InPlace may take the serving pod down to try the other arm when there is no extra replica: "
-        "downtime. Only inside remedies.maintenanceWindows.",
-    )
 
 
 class RolloutStep(ApiModel):

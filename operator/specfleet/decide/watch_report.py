@@ -140,6 +140,8 @@ class WatchReport:
     """The last closed window per arm."""
     step: Mapping[ArmRole, ArmWindow] = field(default_factory=dict)
     """Since the start of the present canary step or attribution (`Target.since`)."""
+    pods: Mapping[str, ArmWindow] = field(default_factory=dict)
+    """Per pod name, since `Target.since`: tells whether a restarted pod got better than its siblings."""
     comparison: Comparison | None = None
     suspicions: tuple[Suspicion, ...] = ()
 
