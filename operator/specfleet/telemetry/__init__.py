@@ -1,0 +1,1 @@
+"""Reading the fleet's metrics: batched Prometheus queries, counter deltas, windows, typed answers."""

@@ -1,0 +1,211 @@
+"""One tick of telemetry for the whole fleet: few queries per server, closed windows per deployment and arm.
+
+Nothing lives only here: which windows were read is a cursor per deployment, and a fresh collector reads again from
+the start of the step or calibration (at most `replay_seconds` back), in slices of bounded size.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+
+from specfleet.api.status import ArmRole
+from specfleet.decide.counters import TargetFeed, Window
+from specfleet.decide.target import Key, Target, TargetPod
+from specfleet.decide.watch_report import Answer
+from specfleet.telemetry.deltas import MAX_SCRAPE_INTERVAL_SECONDS, intervals
+from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
+from specfleet.telemetry.queries import SERIES_PER_POD, fleet_queries
+from specfleet.telemetry.samples import PodKey, PodSamples, by_pod
+from specfleet.telemetry.servers import MetricsServer
+from specfleet.telemetry.windows import PodState, arm_answer, pod_window, scrape_refusal, window_answer, window_length
+
+REPLAY_SECONDS = 6 * 3600.0
+SAMPLES_PER_SLICE = 2_000_000
+SLICES_PER_TICK = 50
+LOOK_BACK_SCRAPES = 4
+INGESTION_SECONDS = 5.0
+"""A window is closed this long after its end (less where scrapes are closer): samples need time to arrive."""
+
+
+@dataclass
+class _Cursor:
+    """How far one target has been read."""
+
+    position: float
+    """Start of the next window, epoch seconds."""
+    step_seconds: float | None = None
+    answers: dict[ArmRole, tuple[Answer, str]] = field(default_factory=dict)
+    windows: dict[ArmRole, list[Window]] = field(default_factory=dict)
+
+
+class Collector:
+    """Reads all targets. Not for concurrent ticks."""
+
+    def __init__(self, replay_seconds: float = REPLAY_SECONDS) -> None:
+        self._replay_seconds = replay_seconds
+        self._clients: dict[MetricsServer, Prometheus] = {}
+        self._cursors: dict[Key, _Cursor] = {}
+
+    @property
+    def queries(self) -> int:
+        """Requests sent to metrics servers so far."""
+        return sum(client.queries for client in self._clients.values())
+
+    async def tick(self, targets: Mapping[MetricsServer, Sequence[Target]], now: datetime) -> dict[Key, TargetFeed]:
+        """Windows closed since the last tick and the present answer per arm, for every target.
+
+        A server that fails makes the answers of its targets UNAVAILABLE; it never raises. A server is asked only when
+        a window of one of its targets can close.
+        """
+        clock = now.timestamp()
+        self._forget_all_but(targets)
+        groups: dict[tuple[MetricsServer, str, str], list[Target]] = {}
+        for server, members in targets.items():
+            for target in members:
+                self._open(target, clock)
+                groups.setdefault((server, target.namespace_label, target.pod_label), []).append(target)
+        await asyncio.gather(*(self._read(server, members, clock) for (server, _, _), members in groups.items()))
+        return {target.key: self._feed(target) for members in targets.values() for target in members}
+
+    def close(self) -> None:
+        """Let go of all servers."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def _forget_all_but(self, targets: Mapping[MetricsServer, Sequence[Target]]) -> None:
+        keys = {target.key for members in targets.values() for target in members}
+        self._cursors = {key: cursor for key, cursor in self._cursors.items() if key in keys}
+        for server in [server for server in self._clients if server not in targets]:
+            self._clients.pop(server).close()
+
+    def _open(self, target: Target, clock: float) -> None:
+        if target.key in self._cursors:
+            return
+        origin = target.since.timestamp()
+        if target.calibration is not None:
+            origin = min(origin, target.calibration.since.timestamp())
+        origin = max(origin, clock - self._replay_seconds)
+        length = target.window_seconds
+        self._cursors[target.key] = _Cursor(position=float(np.ceil(origin / length) * length))
+
+    async def _read(self, server: MetricsServer, members: list[Target], clock: float) -> None:
+        client = self._clients.setdefault(server, Prometheus(server))
+        for _ in range(SLICES_PER_TICK):
+            due = [target for target in members if self._closes(target) <= clock]
+            if not due:
+                return
+            end = min(clock, self._slice_end(due))
+            try:
+                series = await self._ask(client, due, end)
+            except PrometheusError as error:
+                for target in due:
+                    self._cursors[target.key].answers = dict.fromkeys(target.arms, (Answer.UNAVAILABLE, str(error)))
+                return
+            self._digest(due, series, end, clock)
+
+    def _closes(self, target: Target) -> float:
+        cursor = self._cursors[target.key]
+        step = cursor.step_seconds or target.scrape_interval_seconds
+        length = window_length(target.window_seconds, min(step, MAX_SCRAPE_INTERVAL_SECONDS))
+        return cursor.position + length + min(INGESTION_SECONDS, step / 2)
+
+    def _slice_end(self, due: list[Target]) -> float:
+        pods = sum(len(pods) for target in due for pods in target.arms.values())
+        step = min(self._cursors[target.key].step_seconds or target.scrape_interval_seconds for target in due)
+        span = SAMPLES_PER_SLICE * step / max(1, pods * SERIES_PER_POD)
+        first = min(due, key=lambda target: self._cursors[target.key].position)
+        return max(self._cursors[first.key].position + span, self._closes(first))
+
+    async def _ask(self, client: Prometheus, due: list[Target], end: float) -> list[Series]:
+        pods: dict[str, int] = {}
+        for target in due:
+            namespace = target.key[0]
+            pods[namespace] = pods.get(namespace, 0) + sum(len(members) for members in target.arms.values())
+        begin = min(self._cursors[target.key].position for target in due)
+        step = max(self._cursors[target.key].step_seconds or MAX_SCRAPE_INTERVAL_SECONDS for target in due)
+        seconds = end - begin + LOOK_BACK_SCRAPES * step
+        queries = fleet_queries(pods, due[0].namespace_label, seconds)
+        answers = await asyncio.gather(*(client.range_vector(query, end) for query in queries), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return [one for answer in answers if not isinstance(answer, BaseException) for one in answer]
+
+    def _digest(self, due: list[Target], series: Iterable[Series], end: float, clock: float) -> None:
+        wanted = {(target.key[0], pod.name) for target in due for pods in target.arms.values() for pod in pods}
+        samples = by_pod(series, wanted, due[0].namespace_label, due[0].pod_label)
+        for target in due:
+            states = {role: _states(target, pods, samples) for role, pods in target.arms.items()}
+            self._advance(target, states, end, clock)
+
+    def _advance(self, target: Target, arms: Mapping[ArmRole, dict[str, PodState]], end: float, clock: float) -> None:
+        cursor = self._cursors[target.key]
+        steps = [
+            state.intervals.step_seconds
+            for states in arms.values()
+            for state in states.values()
+            if state.intervals is not None and state.intervals.step_seconds is not None
+        ]
+        if steps:
+            cursor.step_seconds = float(np.median(steps))
+        refused = cursor.step_seconds is not None and scrape_refusal(cursor.step_seconds) is not None
+        if end >= clock:
+            cursor.answers = {role: _answer(target, role, states, clock) for role, states in arms.items()}
+        step = min(cursor.step_seconds or target.scrape_interval_seconds, MAX_SCRAPE_INTERVAL_SECONDS)
+        length = window_length(target.window_seconds, step)
+        while cursor.position + length + min(INGESTION_SECONDS, step / 2) <= end:
+            for role, states in arms.items():
+                if states and not refused:
+                    window = _window(states, cursor.position, cursor.position + length, role)
+                    cursor.windows.setdefault(role, []).append(window)
+            cursor.position += length
+
+    def _feed(self, target: Target) -> TargetFeed:
+        cursor = self._cursors[target.key]
+        windows = {role: tuple(found) for role, found in cursor.windows.items()}
+        cursor.windows = {}
+        nothing = (Answer.INSUFFICIENT, "no window has closed yet")
+        answers = {role: cursor.answers.get(role, nothing) for role in target.arms}
+        return TargetFeed(target, windows, answers)
+
+
+def _states(target: Target, pods: Sequence[TargetPod], samples: Mapping[PodKey, PodSamples]) -> dict[str, PodState]:
+    states = {}
+    for pod in pods:
+        found = samples.get((target.key[0], pod.name))
+        if found is None:
+            states[pod.name] = PodState(None, None)
+            continue
+        started = None if pod.started_at is None else pod.started_at.timestamp()
+        states[pod.name] = PodState(
+            intervals(found, started, target.warmup_seconds),
+            float(found.times[-1]),
+            tuple(found.missing()),
+            found.speculates(),
+            found.unusable,
+        )
+    return states
+
+
+def _answer(target: Target, role: ArmRole, states: Mapping[str, PodState], clock: float) -> tuple[Answer, str]:
+    answer, message = arm_answer(states, clock, target.window_seconds)
+    if answer is Answer.TARGET_DOWN and target.arms[role]:
+        born = [pod.started_at.timestamp() for pod in target.arms[role] if pod.started_at is not None]
+        if born and clock - max(born) < 2 * target.window_seconds:
+            return Answer.INSUFFICIENT, "the pods are too young to have been scraped"
+    return answer, message
+
+
+def _window(states: Mapping[str, PodState], start: float, end: float, role: ArmRole) -> Window:
+    found = {
+        name: pod_window(state.intervals, start, end)
+        for name, state in states.items()
+        if state.intervals is not None and not state.missing
+    }
+    pods = {name: window for name, window in found.items() if window is not None}
+    answer, message = window_answer(pods, states, role is ArmRole.SPECULATIVE)
+    return Window(start, end, answer, message, pods)

@@ -1,0 +1,97 @@
+"""The PromQL of the watch: one selector for the whole fleet on a server, split only by the number of series."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from specfleet.decide.counters import Counter, Gauge
+
+SERIES_PER_QUERY = 20_000
+SERIES_PER_POD = 22
+
+START_TIME = "process_start_time_seconds"
+COUNTER_METRICS: Mapping[str, Counter] = {
+    "vllm:spec_decode_num_drafts_total": Counter.DRAFTS,
+    "vllm:spec_decode_num_draft_tokens_total": Counter.DRAFT_TOKENS,
+    "vllm:spec_decode_num_accepted_tokens_total": Counter.ACCEPTED_TOKENS,
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total": Counter.ACCEPTED_FIRST,
+    "vllm:generation_tokens_total": Counter.GENERATED_TOKENS,
+    "vllm:inter_token_latency_seconds_sum": Counter.STEP_SECONDS,
+    "vllm:inter_token_latency_seconds_count": Counter.STEPS,
+    "vllm:time_to_first_token_seconds_sum": Counter.TTFT_SECONDS,
+    "vllm:time_to_first_token_seconds_count": Counter.FIRST_TOKENS,
+    "vllm:num_preemptions_total": Counter.PREEMPTIONS,
+}
+"""vLLM 0.11 to 0.33 (names did not change in between)."""
+GAUGE_METRICS: Mapping[str, Gauge] = {
+    "vllm:num_requests_running": Gauge.RUNNING,
+    "vllm:num_requests_waiting": Gauge.WAITING,
+    "vllm:kv_cache_usage_perc": Gauge.KV_CACHE,
+}
+FINISHED = "vllm:request_success_total"
+"""Despite its name it counts every end of a request, by `finished_reason`."""
+FINISH_REASONS: Mapping[str, Counter] = {"abort": Counter.ABORTED, "error": Counter.FAILED}
+"""Other reasons (stop, length, repetition) are Counter.FINISHED."""
+HTTP = "http_requests_total"
+HTTP_CLASSES: Mapping[str, Counter] = {
+    "2": Counter.HTTP_OK,
+    "4": Counter.HTTP_CLIENT_ERROR,
+    "5": Counter.HTTP_SERVER_ERROR,
+}
+METRICS = (*COUNTER_METRICS, *GAUGE_METRICS, FINISHED, HTTP, START_TIME)
+OWN_LABELS = frozenset(
+    {"__name__", "engine", "model_name", "position", "finished_reason", "status", "handler", "method", "le"}
+)
+"""Labels that tell the series of one scrape apart; all others name the scraped target."""
+
+REQUIRED = (
+    Counter.GENERATED_TOKENS,
+    Counter.STEP_SECONDS,
+    Counter.FIRST_TOKENS,
+    Counter.TTFT_SECONDS,
+    Counter.FINISHED,
+)
+"""Counters without which nothing can be judged. The spec_decode ones exist only where speculation is on."""
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def fleet_queries(pods_per_namespace: Mapping[str, int], namespace_label: str, seconds: float) -> list[str]:
+    """Range selectors that together cover all watched pods over the last `seconds`.
+
+    The number of queries follows from the number of series (at most `SERIES_PER_QUERY` expected per query), not from
+    the number of deployments: namespaces share a query until it is full; only a namespace that is too large by itself
+    is split, by metric.
+    """
+    queries = []
+    batch: list[str] = []
+    expected = 0
+    for namespace, pods in sorted(pods_per_namespace.items()):
+        size = pods * SERIES_PER_POD
+        if size > SERIES_PER_QUERY:
+            queries += _split_by_metric(namespace, size, namespace_label, seconds)
+            continue
+        if batch and expected + size > SERIES_PER_QUERY:
+            queries.append(_selector(METRICS, batch, namespace_label, seconds))
+            batch, expected = [], 0
+        batch.append(namespace)
+        expected += size
+    if batch:
+        queries.append(_selector(METRICS, batch, namespace_label, seconds))
+    return queries
+
+
+def _split_by_metric(namespace: str, size: int, label: str, seconds: float) -> list[str]:
+    parts = min(len(METRICS), -(-size // SERIES_PER_QUERY))
+    return [_selector(METRICS[part::parts], [namespace], label, seconds) for part in range(parts)]
+
+
+def _selector(metrics: Iterable[str], namespaces: list[str], label: str, seconds: float) -> str:
+    for namespace in namespaces:
+        if not _NAMESPACE.fullmatch(namespace):
+            raise ValueError(f"{namespace!r} is not a namespace name")
+    return (
+        f'{{__name__=~"{"|".join(metrics)}",{label}=~"{"|".join(namespaces)}",'
+        # An alternative that matches the empty string lets series without that label through.
+        'position=~"|0",handler=~"|/v1/(chat/)?completions"}'
+        f"[{max(1, round(seconds * 1000))}ms]"
+    )
