@@ -61,17 +61,36 @@ class RunSummary(ApiModel):
     agreement_ratio: float | None = Field(None, description="Greedy texts equal to the plain arm's (quality probes).")
 
 
+class RequestProbe(ApiModel):
+    """HTTP status of one kind of request that speculation is known to break (min_p, logit_bias, ...), per arm."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    baseline_status: int | None = Field(None, description="None: not asked, or no answer.")
+    speculative_status: int | None = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether the plain arm takes the request and the speculative one refuses it."""
+        plain, drafted = self.baseline_status, self.speculative_status
+        return plain is not None and drafted is not None and plain < 400 <= drafted
+
+
 class BenchmarkEvidenceSpec(ApiModel):
     """What was measured. Written once; the API server refuses any change."""
 
     model_config = ConfigDict(
         extra="ignore",
-        json_schema_extra=validations(cel("self == oldSelf", "evidence is immutable: a new benchmark writes new objects")),
+        json_schema_extra=validations(
+            cel("self == oldSelf", "evidence is immutable: a new benchmark writes new objects")
+        ),
     )
 
     deployment: str = Field(description="Name of the SpeculativeDeployment.")
     benchmark: str = Field(description="status.benchmark.id it belongs to.")
     purpose: str = Field(description="Qualify, Confirm, Suspicion or Capacity.")
+    unit: str = Field(description="What one Job measured: a pair (p0), or one arm's half of it (p0a, p0b).")
     pair: int = Field(ge=0, description="Index of the pair.")
     baseline: str = Field(description="Requested fingerprint of the plain arm.")
     candidate: str = Field(description="Requested fingerprint of the speculative arm.")
@@ -82,7 +101,10 @@ class BenchmarkEvidenceSpec(ApiModel):
     gpu_seconds: float = Field(ge=0)
     capacity_requests_per_second: float | None = None
     runs: list[RunSummary] = Field(max_length=256)
-    error: str | None = Field(None, max_length=2048, description="Why the pair has no result, for example the Job died.")
+    request_probes: list[RequestProbe] = Field(default_factory=list, max_length=32)
+    error: str | None = Field(
+        None, max_length=2048, description="Why the pair has no result, for example the Job died."
+    )
 
 
 class SpeculativeBenchmark(ApiModel):

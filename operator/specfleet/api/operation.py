@@ -34,7 +34,9 @@ class CapacitySpec(ApiModel):
 class RolloutStep(ApiModel):
     """One canary step."""
 
-    weight_percent: int = Field(ge=1, le=100, description="Share of traffic and of replicas of the speculative arm.")
+    weight_percent: int = Field(
+        ge=1, le=99, description="Share of traffic and of replicas of the speculative arm. Promotion follows the last."
+    )
     min_duration_seconds: int = Field(600, ge=1, le=604800, description="Shortest stay on this step.")
     min_requests: int = Field(200, ge=1, description="Requests that each arm must finish on this step.")
 

@@ -78,6 +78,17 @@ class CellStatus(StatusModel):
     reason: str | None = None
 
 
+class TrialStatus(StatusModel):
+    """What became of one candidate of the present revision."""
+
+    fingerprint: str
+    proposer: str
+    verdict: Verdict
+    reason: str
+    gain_ratio: float | None = None
+    confirmed: bool = False
+
+
 class BenchmarkProgress(StatusModel):
     """The benchmark in flight. `id` is part of the names of its Jobs and evidence, so that nothing is run twice."""
 
@@ -100,7 +111,7 @@ class Investigation(StatusModel):
 
     since: datetime
     signal: str = Field(description="What was found, for example AcceptanceDrift.")
-    stage: str = Field(description="Attribute, RestartProbe or Rebenchmark.")
+    stage: str = Field(description="Attribute, RestartProbe, RestartRest or Rebenchmark.")
     message: str = Field("", max_length=2048)
     cells: list[str] = Field(default_factory=list, max_length=48)
     restarted_pod: str | None = None
@@ -160,19 +171,23 @@ class DeploymentStatus(StatusModel):
     phase: Phase = Phase.DEPLOYING
     phase_since: datetime | None = None
     phase_reason: str | None = None
+    revision: str | None = Field(None, description="ControllerRevision of the spec that is being worked on.")
+    revision_refused: str | None = Field(None, description="Revision whose plain arm failed; stable serves instead.")
     serving_arm: ArmRole | None = None
     weight_percent: int = Field(0, description="Traffic share of the speculative arm as routed.")
     step: int | None = Field(None, description="Canary step in flight (0-based).")
     step_since: datetime | None = None
     stable: RevisionStatus | None = None
     candidate: str | None = Field(None, description="Requested fingerprint of the proposer under trial.")
-    candidates_refused: list[str] = Field(default_factory=list, max_length=64)
+    trials: list[TrialStatus] = Field(default_factory=list, max_length=64, description="Candidates judged so far.")
     arms: list[ArmStatus] = Field(default_factory=list, max_length=8)
     benchmark: BenchmarkProgress | None = None
     cells: list[CellStatus] = Field(default_factory=list, max_length=48)
     investigation: Investigation | None = None
     calibration: Calibration | None = None
     attempts: AttemptStatus | None = None
+    rollback_counts: bool = Field(True, description="Whether the roll-back in flight uses up an attempt.")
+    hold_until: datetime | None = Field(None, description="When a Held phase is looked at again.")
     last_decision: DecisionRecord | None = None
     history: list[DecisionRecord] = Field(default_factory=list, max_length=20)
     last_change: datetime | None = Field(None, description="Start of the present cool-down.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from specfleet.api.status import ArmRole, Verdict
+from specfleet.api.status import ArmRole, Calibration, Verdict
 
 
 class Answer(StrEnum):
@@ -142,6 +142,8 @@ class WatchReport:
     """Since the start of the present canary step or attribution (`Target.since`)."""
     pods: Mapping[str, ArmWindow] = field(default_factory=dict)
     """Per pod name, since `Target.since`: tells whether a restarted pod got better than its siblings."""
+    calibration: Calibration | None = None
+    """What would be normal, from the first full windows after promotion; offered only while the status has none."""
     comparison: Comparison | None = None
     suspicions: tuple[Suspicion, ...] = ()
 

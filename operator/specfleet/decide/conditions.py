@@ -1,0 +1,179 @@
+"""Conditions of a deployment, derived from its status and observation alone (kstatus conventions)."""
+
+from dataclasses import dataclass
+
+from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, merge_conditions
+from specfleet.api.status import DeploymentStatus, Phase, Verdict
+from specfleet.decide.faults import no_room, start_fault
+from specfleet.decide.observation import Observation
+from specfleet.decide.watch_report import Answer, Attribution
+
+IN_TRIAL = (Phase.BENCHMARKING, Phase.CANARY, Phase.INVESTIGATING)
+REFUSED = (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    status: ConditionStatus
+    reason: str
+    message: str = ""
+
+
+def _true(reason: str, message: str = "") -> _Said:
+    return _Said(ConditionStatus.TRUE, reason, message)
+
+
+def _false(reason: str, message: str = "") -> _Said:
+    return _Said(ConditionStatus.FALSE, reason, message)
+
+
+def _unknown(reason: str, message: str = "") -> _Said:
+    return _Said(ConditionStatus.UNKNOWN, reason, message)
+
+
+def conditions(obs: Observation, status: DeploymentStatus) -> list[Condition]:
+    """All conditions; transitions are stamped only where the status of a condition changed."""
+    generation = int(obs.deployment.metadata.get("generation", 0))
+    baseline = _baseline_ready(obs, status)
+    stalled = _stalled(obs, status)
+    said = {
+        ConditionType.BASELINE_READY: baseline,
+        ConditionType.STALLED: stalled,
+        ConditionType.RECONCILING: _reconciling(status, stalled),
+        ConditionType.READY: _ready(obs, status, stalled),
+        ConditionType.BENCHMARK_PASSED: _benchmark_passed(obs, status),
+        ConditionType.METRICS_AVAILABLE: _metrics(obs, status),
+        ConditionType.SPECULATION_ACTIVE: _speculation(obs, status),
+        ConditionType.DRIFT_DETECTED: _drift(obs, status),
+    }
+    fresh = [
+        Condition(
+            type=kind,
+            status=one.status,
+            reason=one.reason,
+            message=one.message[:1024],
+            last_transition_time=obs.now.replace(microsecond=0),
+            observed_generation=generation,
+        )
+        for kind, one in said.items()
+    ]
+    return merge_conditions(status.conditions, fresh)
+
+
+def serving_pods(obs: Observation) -> int:
+    """Pods that may answer user requests now, over all arms."""
+    return sum(len(arm.serving) for arm in obs.arms)
+
+
+def _baseline_ready(obs: Observation, status: DeploymentStatus) -> _Said:
+    if obs.baseline.refusals:
+        finding = obs.baseline.refusals[0]
+        return _false(finding.reason, f"{finding.field_path}: {finding.message}. {finding.remedy}")
+    arm = obs.arm(obs.baseline.fingerprint) or obs.bench_arm(obs.baseline.fingerprint)
+    fault = start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds) or no_room(arm, obs.now)
+    if fault is not None:
+        return _false(fault.reason, fault.message)
+    if arm is not None and arm.serving:
+        return _true("Answered", f"{len(arm.serving)} pods answered a completion with the expected fingerprint")
+    if status.stable is not None and status.stable.speculative and status.stable.baseline == obs.baseline.fingerprint:
+        return _true("ProvenBefore", "no plain pod is kept; the plain arm was proven before promotion")
+    waiting = next((pod for pod in arm.pods if pod.failure or pod.proof_message), None) if arm else None
+    return _false("Starting", (waiting.failure or waiting.proof_message) if waiting else "waiting for the first pod")
+
+
+def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
+    if obs.baseline.refusals:
+        finding = obs.baseline.refusals[0]
+        return _true(finding.reason, f"{finding.field_path}: {finding.message}. {finding.remedy}")
+    if status.revision_refused is not None and status.revision_refused == status.revision:
+        last = status.last_decision
+        return _true("RevisionRolledBack", last.message if last else "the changed model or engine failed; stable serves")
+    if obs.spec.rollout.require_speculation and status.phase in (*REFUSED, Phase.BASELINE) and obs.spec.speculation:
+        if status.phase is not Phase.BASELINE or status.trials:
+            return _true(status.phase_reason or "SpeculationNotServing", "rollout.requireSpeculation is true")
+    arm = obs.arm(obs.baseline.fingerprint)
+    if status.stable is None:
+        fault = start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds) or no_room(arm, obs.now)
+        if fault is not None:
+            return _true(fault.reason, fault.message)
+    if status.stable is not None and not serving_pods(obs):
+        return _true("NothingServes", "no pod of any arm answers")
+    return _false("Progressing")
+
+
+def _reconciling(status: DeploymentStatus, stalled: _Said) -> _Said:
+    """True only while what the user asked for does not serve yet; a trial in flight does not block a sync wave."""
+    if stalled.status is ConditionStatus.TRUE:
+        return _false("Stalled")
+    if status.phase is Phase.DEPLOYING:
+        return _true("Deploying", "the plain arm is coming up")
+    if status.phase is Phase.CANARY and status.stable and status.candidate and status.stable.name != status.revision:
+        return _true("RevisionTrial", "the changed model or engine takes over step by step")
+    return _false("Settled")
+
+
+def _ready(obs: Observation, status: DeploymentStatus, stalled: _Said) -> _Said:
+    if stalled.status is ConditionStatus.TRUE:
+        return _false(stalled.reason, stalled.message)
+    if status.phase is Phase.DEPLOYING:
+        return _false("Deploying", "the plain arm is not proven yet")
+    count = serving_pods(obs)
+    if count < obs.spec.replicas:
+        return _false("TooFewPods", f"{count} of {obs.spec.replicas} pods serve")
+    return _true("Serving", f"{count} pods serve")
+
+
+def _benchmark_passed(obs: Observation, status: DeploymentStatus) -> _Said:
+    if obs.spec.speculation is None:
+        return _unknown("NoSpeculation", "spec.speculation is not set")
+    if status.benchmark is not None and status.phase is Phase.BENCHMARKING:
+        done, planned = status.benchmark.pairs_done, status.benchmark.pairs_planned
+        return _unknown("Measuring", f"{done} of {planned} pairs")
+    passed = [one for one in status.trials if one.verdict is Verdict.PASS]
+    if passed:
+        return _true(passed[0].reason, f"{passed[0].proposer} passed")
+    if status.trials:
+        worst = status.trials[-1]
+        return _false(worst.reason, f"{worst.proposer}: {worst.verdict.value}")
+    refused = [arm for arm in obs.proposers if arm.refusals]
+    if refused and len(refused) == len(obs.proposers):
+        finding = refused[0].refusals[0]
+        return _false(finding.reason, f"{finding.field_path}: {finding.message}. {finding.remedy}")
+    return _unknown("NotMeasured")
+
+
+def _metrics(obs: Observation, status: DeploymentStatus) -> _Said:
+    del status
+    answer, message = obs.watch.answer, obs.watch.message
+    if answer is Answer.OK:
+        return _true("Answered")
+    if answer in (Answer.NO_TRAFFIC, Answer.NOT_SPECULATING, Answer.INSUFFICIENT):
+        return _true(answer.value, message)
+    return _false(answer.value, message)
+
+
+def _speculation(obs: Observation, status: DeploymentStatus) -> _Said:
+    stable = status.stable
+    if stable is not None and stable.speculative is not None:
+        arm = obs.arm(stable.speculative)
+        wanted = obs.wanted(stable.speculative)
+        label = wanted.label if wanted else stable.speculative
+        if arm is not None and arm.serving:
+            return _true("Promoted", f"{label} serves {status.weight_percent} % of the traffic")
+        return _false("NoSpeculativePod", f"{label} is promoted, but none of its pods serves")
+    if obs.spec.speculation is None:
+        return _false("NoSpeculation", "spec.speculation is not set")
+    last = status.last_decision
+    detail = last.message if last is not None and status.phase in REFUSED else ""
+    return _false(status.phase_reason or status.phase.value, detail)
+
+
+def _drift(obs: Observation, status: DeploymentStatus) -> _Said:
+    if status.investigation is not None:
+        return _true(status.investigation.signal, status.investigation.message)
+    for one in obs.watch.suspicions:
+        if one.attribution is Attribution.SHARED:
+            return _true("SharedCause", one.message)
+    if status.stable is None or status.stable.speculative is None:
+        return _unknown("NotSpeculating")
+    return _false("WithinCalibration")

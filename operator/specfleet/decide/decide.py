@@ -1,0 +1,144 @@
+"""decide: one observation in, one plan out. Pure; the clock is in the observation. Read this page first.
+
+    answer a person's command -> follow a changed spec -> walk the phase -> say what should exist
+"""
+
+from collections.abc import Callable
+
+from specfleet.api.status import ArmRole, ArmStatus, DeploymentStatus, Phase
+from specfleet.decide import budget, measure
+from specfleet.decide.commands import answer_command
+from specfleet.decide.conditions import conditions, serving_pods
+from specfleet.decide.exchange import exchange
+from specfleet.decide.observation import ArmView, Observation
+from specfleet.decide.phases import benchmarking, canary, deploying, investigating, resting, rolling_back, speculative
+from specfleet.decide.plan import ArmIntent, JobIntent, Plan
+from specfleet.decide.revisions import follow_spec
+from specfleet.decide.targets import room, target
+from specfleet.decide.turn import Turn
+
+PHASES: dict[Phase, Callable[[Turn], None]] = {
+    Phase.DEPLOYING: deploying.deploying,
+    Phase.BASELINE: resting.baseline,
+    Phase.BENCHMARKING: benchmarking.benchmarking,
+    Phase.CANARY: canary.canary,
+    Phase.SPECULATIVE: speculative.speculative,
+    Phase.INVESTIGATING: investigating.investigating,
+    Phase.ROLLING_BACK: rolling_back.rolling_back,
+    Phase.ROLLED_BACK: resting.rolled_back,
+    Phase.EXHAUSTED: resting.exhausted,
+    Phase.HELD: resting.held,
+}
+MOVES_PER_TURN = 4
+"""A turn may pass through several phases (Held -> Baseline -> Benchmarking); more than this would be a loop."""
+
+
+def decide(obs: Observation) -> Plan:
+    """What should exist, what status should say, and when to look again.
+
+    Properties (tests/decide): some arm serves if any can; weight points only at serving pods; at most one trial or
+    remedy in flight; every phase has a way out; deciding twice on the same observation gives the same plan.
+    """
+    turn = Turn(obs, obs.status)
+    turn.set(actions=budget.recent_actions(turn.status.actions, obs.now))
+    follow_spec(turn)
+    answer_command(turn)
+    for _ in range(MOVES_PER_TURN):
+        before = turn.status.phase
+        PHASES[before](turn)
+        if turn.status.phase is before:
+            break
+    arms, weights = _serving(turn)
+    bench, job = _benchmark(turn)
+    turn.set(**_summary(obs, turn.status, weights))
+    turn.set(conditions=conditions(obs, turn.status))
+    return Plan(
+        status=turn.status,
+        arms=(*arms, *bench),
+        weights=weights,
+        job=job,
+        record=tuple(turn.record),
+        revision=turn.status.revision,
+        restarts=tuple(turn.restarts),
+        decisions=tuple(turn.decisions),
+        requeue_seconds=min(turn.wake, default=None),
+    )
+
+
+def _serving(turn: Turn) -> tuple[tuple[ArmIntent, ...], dict[str, int]]:
+    """Serving arms and their weights, one step towards the phase's target."""
+    obs, goal = turn.obs, target(turn.obs, turn.status)
+    move = exchange(goal, obs.arms, obs.route, room(obs), obs.now)
+    if not move.done:
+        turn.look_again(2)
+    intents = []
+    for fingerprint in sorted({*move.replicas, *goal}):
+        arm = obs.arm(fingerprint)
+        replicas = move.replicas.get(fingerprint, 0)
+        if replicas == 0 and goal.get(fingerprint, 0) == 0 and (arm is None or not arm.pods):
+            continue
+        intents.append(_intent(turn, fingerprint, replicas, arm))
+    listed = {intent.fingerprint for intent in intents}
+    return tuple(intents), {name: weight for name, weight in move.weights.items() if name in listed}
+
+
+def _intent(turn: Turn, fingerprint: str, replicas: int, arm: ArmView | None) -> ArmIntent:
+    wanted = turn.obs.wanted(fingerprint)
+    if wanted is not None:
+        return ArmIntent(wanted.role, fingerprint, replicas)
+    stable = turn.status.stable
+    earlier = stable is not None and fingerprint in (stable.baseline, stable.speculative)
+    role = arm.role if arm is not None else ArmRole.BASELINE
+    return ArmIntent(role, fingerprint, replicas, revision=stable.name if stable and earlier else "")
+
+
+def _benchmark(turn: Turn) -> tuple[tuple[ArmIntent, ...], JobIntent | None]:
+    """Benchmark pods and the Job of a benchmark in flight; in Deploying, the one pod that proves a changed engine."""
+    if turn.status.benchmark is not None:
+        return measure.bench_intents(turn.obs, turn.status.benchmark)
+    proving = (
+        turn.status.phase is Phase.DEPLOYING
+        and turn.status.stable is not None
+        and not turn.obs.baseline.refusals
+        and not turn.spec.paused
+        and turn.spec.remedies.on_change != "Hold"
+        and turn.spec.capacity.max_extra_replicas > 0
+    )
+    if proving:
+        return (ArmIntent(ArmRole.BASELINE, turn.obs.baseline.fingerprint, 1, benchmark=True),), None
+    return (), None
+
+
+def _summary(obs: Observation, status: DeploymentStatus, weights: dict[str, int]) -> dict[str, object]:
+    """The parts of status that only mirror what is seen. They change rarely, so that a steady state writes nothing."""
+    speculative = {arm.fingerprint for arm in obs.arms if arm.role is ArmRole.SPECULATIVE}
+    routed = obs.route.weights if obs.route is not None else weights
+    total = sum(routed.values())
+    share = sum(weight for name, weight in routed.items() if name in speculative)
+    percent = round(100 * share / total) if total else 0
+    serving = serving_pods(obs)
+    promoted = status.stable is not None and status.stable.speculative is not None
+    return {
+        "observed_generation": int(obs.deployment.metadata.get("generation", 0)),
+        "weight_percent": percent,
+        "serving_arm": None if not serving else (ArmRole.SPECULATIVE if promoted else ArmRole.BASELINE),
+        "arms": [_arm_status(obs, arm) for arm in (*obs.arms, *obs.bench)][:8],
+        "replicas": serving,
+        "selector": f"specfleet.dev/deployment={obs.deployment.name},specfleet.dev/role=serving",
+        "warnings": sorted({f"{one.field_path}: {one.message}" for arm in (obs.baseline, *obs.proposers)
+                            for one in arm.warnings} | set(obs.problems))[:32],
+    }
+
+
+def _arm_status(obs: Observation, arm: ArmView) -> ArmStatus:
+    wanted = obs.wanted(arm.fingerprint)
+    versions = sorted({pod.engine_version for pod in arm.pods if pod.engine_version})
+    return ArmStatus(
+        role=arm.role,
+        fingerprint=arm.fingerprint,
+        proposer=wanted.label if wanted else "of an earlier spec",
+        engine_version=versions[-1] if versions else None,
+        replicas=arm.replicas,
+        ready_replicas=len(arm.serving),
+        unverified=wanted.unverified if wanted else False,
+    )

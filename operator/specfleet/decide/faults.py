@@ -1,0 +1,72 @@
+"""Hard faults seen through Kubernetes: they count also while the metrics server is away."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from specfleet.decide.observation import ArmView, PodView, Proof
+
+RECENT_SECONDS = 600.0
+CRASHES = 2
+UNSCHEDULABLE_SECONDS = 120.0
+"""A pod that the scheduler cannot place for this long means: no room. Nothing stays Pending for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why an arm cannot be trusted to answer."""
+
+    reason: str
+    message: str
+
+
+def crash_fault(arm: ArmView | None, now: datetime) -> Fault | None:
+    """Out of memory, or at least two restarts within ten minutes over the arm's pods."""
+    if arm is None:
+        return None
+    recent = [pod for pod in arm.pods if _seconds(pod.last_restart, now) <= RECENT_SECONDS]
+    for pod in recent:
+        if pod.out_of_memory:
+            return Fault("OutOfMemory", f"pod {pod.name} ran out of memory{_detail(pod)}")
+    restarts = sum(pod.restarts for pod in recent)
+    if restarts >= CRASHES:
+        worst = max(recent, key=lambda pod: pod.restarts)
+        return Fault(
+            "CrashLoop", f"{restarts} restarts within 10 min, most in pod {worst.name} ({worst.restarts}){_detail(worst)}"
+        )
+    return None
+
+
+def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> Fault | None:
+    """Why an arm that should come up does not: it crashes, contradicts its spec, or takes too long."""
+    if arm is None:
+        return None
+    crashed = crash_fault(arm, now)
+    if crashed is not None and not arm.serving:
+        return crashed
+    for pod in arm.pods:
+        if pod.proof is Proof.CONTRADICTED:
+            return Fault("EngineContradictsSpec", f"pod {pod.name}: {pod.proof_message}")
+    waiting = [pod for pod in arm.pods if not pod.serves and _seconds(pod.created, now) > timeout_seconds]
+    if waiting and not arm.serving:
+        pod = waiting[0]
+        said = pod.failure or pod.proof_message or "it never answered a completion"
+        return Fault("StartTimeout", f"pod {pod.name} is not ready after {timeout_seconds:.0f} s: {said}")
+    return None
+
+
+def no_room(arm: ArmView | None, now: datetime) -> Fault | None:
+    """The scheduler has no place for a pod of the arm."""
+    if arm is None:
+        return None
+    for pod in arm.pods:
+        if pod.unschedulable_since and _seconds(pod.unschedulable_since, now) > UNSCHEDULABLE_SECONDS:
+            return Fault("InsufficientCapacity", f"pod {pod.name} cannot be scheduled: {pod.unschedulable_message}")
+    return None
+
+
+def _seconds(moment: datetime | None, now: datetime) -> float:
+    return float("inf") if moment is None else (now - moment).total_seconds()
+
+
+def _detail(pod: PodView) -> str:
+    return f": {pod.failure}" if pod.failure else ""

@@ -1,0 +1,177 @@
+"""Carrying a benchmark through: record what a Job measured, judge it, say which Job comes next. Level-triggered."""
+
+from dataclasses import dataclass
+
+from specfleet.api.evidence import BenchmarkEvidenceSpec
+from specfleet.api.status import ArmRole, BenchmarkProgress
+from specfleet.decide.evidence import BenchmarkVerdict, judge, judge_suspicion
+from specfleet.decide.faults import Fault, crash_fault, no_room, start_fault
+from specfleet.decide.observation import ArmView, JobView, Observation
+from specfleet.decide.plan import ArmIntent, JobIntent
+from specfleet.decide.turn import Turn
+from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, units
+
+JOB_RETRIES = 3
+SIDE_BY_SIDE_EXTRA = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """Why the benchmark cannot go on: no room, or one of its arms does not run."""
+
+    fault: Fault
+    role: ArmRole | None
+    """The arm at fault; None: the surroundings."""
+
+
+def side_by_side(obs: Observation) -> bool:
+    """Both arms up at once need two extra pods; with one they take turns."""
+    return obs.spec.capacity.max_extra_replicas >= SIDE_BY_SIDE_EXTRA
+
+
+def job_unit_name(unit: str, progress: BenchmarkProgress) -> str:
+    """The Job's unit name carries the number of retries: a Job that died is never mistaken for its successor."""
+    return f"{unit}-r{progress.retries}" if progress.retries else unit
+
+
+def advance(turn: Turn) -> BenchmarkVerdict | Interruption | None:
+    """Record a finished Job and judge. None: still measuring."""
+    progress = turn.status.benchmark
+    if progress is None:
+        return None
+    unit = next_unit(turn.spec, progress, side_by_side(turn.obs), turn.obs.evidence)
+    job = turn.obs.job
+    if unit is not None and job is not None and job.unit == job_unit_name(unit.name, progress) and job.finished:
+        progress = _record(turn, progress, unit, job)
+    verdict = _judge(turn, progress)
+    if verdict is not None:
+        return verdict
+    return _interruption(turn, progress)
+
+
+def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -> BenchmarkProgress:
+    """Evidence of a Job; one that died is repeated a few times first and then recorded as an error."""
+    if job.failure is not None and progress.retries < JOB_RETRIES:
+        progress = progress.model_copy(update={"retries": progress.retries + 1})
+        turn.decide("RepeatUnit", "BenchmarkJobFailed", f"unit {unit.name}: {job.failure}; measured again")
+        turn.set(benchmark=progress)
+        return progress
+    finished = job.finished or turn.now
+    seconds = (finished - job.started).total_seconds() * len(unit.roles)
+    wanted = turn.obs.wanted(progress.candidate)
+    bench = turn.obs.bench_arm(progress.candidate) or turn.obs.bench_arm(turn.obs.baseline.fingerprint)
+    evidence = BenchmarkEvidenceSpec(
+        deployment=turn.obs.deployment.name,
+        benchmark=progress.id,
+        purpose="Capacity" if unit.name == CAPACITY_UNIT else progress.purpose,
+        unit=unit.name,
+        pair=unit.pair,
+        baseline=turn.obs.baseline.fingerprint,
+        candidate=progress.candidate,
+        proposer=wanted.label if wanted else "unknown",
+        engine_version=next((pod.engine_version for pod in bench.pods), None) if bench else None,
+        started=job.started,
+        finished=finished,
+        gpu_seconds=max(0.0, seconds),
+        capacity_requests_per_second=job.capacity_requests_per_second,
+        runs=list(job.runs),
+        error=job.failure,
+    )
+    turn.record.append(evidence)
+    everything = (*turn.obs.evidence, evidence)
+    capacity = job.capacity_requests_per_second if unit.name == CAPACITY_UNIT else None
+    # Pairs are counted before the capacity is filled in: both orders give the same units afterwards.
+    progress = progress.model_copy(
+        update={
+            "capacity_requests_per_second": capacity or progress.capacity_requests_per_second,
+            "pairs_done": complete_pairs(turn.spec, progress, side_by_side(turn.obs), everything),
+            "gpu_hours": progress.gpu_hours + evidence.gpu_seconds / 3600,
+            "retries": 0,
+        }
+    )
+    turn.set(benchmark=progress, gpu_hours_spent=turn.status.gpu_hours_spent + evidence.gpu_seconds / 3600)
+    return progress
+
+
+def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
+    """A verdict at a declared look, after the last pair, or when the budget is used up."""
+    spec = turn.spec.benchmark
+    mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
+    measured = [one for one in mine if one.purpose != "Capacity"]
+    spent = (
+        turn.seconds_since(progress.started) > spec.time_budget_seconds or progress.gpu_hours > spec.gpu_hours
+    )
+    failed_capacity = any(one.purpose == "Capacity" and one.error for one in mine)
+    complete = progress.pairs_done >= progress.pairs_planned
+    at_look = progress.pairs_done in spec.looks and bool(turn.record)
+    if not (complete or at_look or spent or failed_capacity):
+        return None
+    rule = judge_suspicion if progress.purpose == "Suspicion" else judge
+    verdict = rule(turn.spec, measured, budget_spent=spent or failed_capacity)
+    if verdict.need_more and not (spent or failed_capacity):
+        if complete and progress.pairs_planned < 2 * spec.pairs:
+            turn.set(benchmark=progress.model_copy(update={"pairs_planned": progress.pairs_planned + 1}))
+            return None
+        if not complete:
+            return None
+    return verdict
+
+
+def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | None:
+    now = turn.obs.now
+    timeout = turn.spec.engine.startup_timeout_seconds
+    for role, fingerprint in (
+        (ArmRole.BASELINE, turn.obs.baseline.fingerprint),
+        (ArmRole.SPECULATIVE, progress.candidate),
+    ):
+        arm = turn.obs.bench_arm(fingerprint)
+        full = no_room(arm, now)
+        if full is not None:
+            return Interruption(full, None)
+        broken = start_fault(arm, now, timeout) or crash_fault(arm, now)
+        if broken is not None:
+            return Interruption(broken, role)
+    return None
+
+
+def bench_intents(obs: Observation, progress: BenchmarkProgress) -> tuple[tuple[ArmIntent, ...], JobIntent | None]:
+    """Benchmark pods that should exist now, and the Job to run on them once they are proven."""
+    together = side_by_side(obs)
+    unit = next_unit(obs.spec, progress, together, obs.evidence)
+    fingerprints = {ArmRole.BASELINE: obs.baseline.fingerprint, ArmRole.SPECULATIVE: progress.candidate}
+    if unit is None:
+        return (), None
+    up = tuple(fingerprints) if together else unit.roles
+    intents = []
+    for role in ArmRole:
+        other = obs.bench_arm(fingerprints[ArmRole.SPECULATIVE if role is ArmRole.BASELINE else ArmRole.BASELINE])
+        blocked = not together and other is not None and other.occupying > 0 and role in up
+        replicas = 1 if role in up and not blocked else 0
+        if replicas or obs.bench_arm(fingerprints[role]) is not None:
+            intents.append(ArmIntent(role, fingerprints[role], replicas, benchmark=True))
+    return tuple(intents), _job(obs, progress, unit, fingerprints)
+
+
+def _job(
+    obs: Observation, progress: BenchmarkProgress, unit: Unit, fingerprints: dict[ArmRole, str]
+) -> JobIntent | None:
+    views: dict[ArmRole, ArmView | None] = {role: obs.bench_arm(fingerprints[role]) for role in unit.roles}
+    pods = {role: view.serving[0].name for role, view in views.items() if view is not None and view.serving}
+    name = job_unit_name(unit.name, progress)
+    running = obs.job is not None and obs.job.unit == name and not obs.job.finished
+    if len(pods) < len(unit.roles) and not running:
+        return None
+    return JobIntent(
+        unit=name,
+        pair=unit.pair,
+        purpose="Capacity" if unit.name == CAPACITY_UNIT else progress.purpose,
+        arms={role: fingerprints[role] for role in unit.roles},
+        pods=pods,
+        cells=unit.cells,
+    )
+
+
+def remaining(obs: Observation, progress: BenchmarkProgress) -> int:
+    """Units still to be measured, for progress messages."""
+    done = {one.unit for one in of_benchmark(obs.evidence, progress)}
+    return sum(unit.name not in done for unit in units(obs.spec, progress, side_by_side(obs)))

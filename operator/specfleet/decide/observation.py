@@ -1,0 +1,176 @@
+"""What decide() looks at: one immutable picture of a deployment, its pods, its evidence and its telemetry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
+from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
+from specfleet.api.speculation import Proposer
+from specfleet.api.status import ArmRole, DeploymentStatus
+from specfleet.decide.watch_report import UNKNOWN_REPORT, WatchReport
+from specfleet.engine.findings import Finding
+
+
+class Proof(StrEnum):
+    """Whether a pod has answered a real completion with the expected fingerprint and engine version."""
+
+    PENDING = "Pending"
+    PROVEN = "Proven"
+    CONTRADICTED = "Contradicted"
+    """It answered, but as something else: another fingerprint or another engine version."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One engine pod as Kubernetes and the operator's own probe see it."""
+
+    name: str
+    uid: str
+    ip: str | None
+    created: datetime
+    ready_since: datetime | None
+    """None while the kubelet does not call it ready."""
+    proof: Proof = Proof.PENDING
+    proof_message: str = ""
+    deleting: bool = False
+    unschedulable_since: datetime | None = None
+    unschedulable_message: str = ""
+    restarts: int = 0
+    last_restart: datetime | None = None
+    out_of_memory: bool = False
+    """The last termination was an OOM kill, or the engine said that the GPU memory ran out."""
+    failure: str | None = None
+    """Why the container does not run, in words (ImagePullBackOff, CrashLoopBackOff with the exit code, ...)."""
+    engine_version: str | None = None
+    image_digest: str | None = None
+    gpu_type: str | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Ready for the kubelet, proven by us, and not on its way out."""
+        return self.ready_since is not None and self.proof is Proof.PROVEN and not self.deleting
+
+
+@dataclass(frozen=True, slots=True)
+class ArmView:
+    """One Deployment of ours and its pods."""
+
+    name: str
+    role: ArmRole
+    fingerprint: str
+    replicas: int
+    pods: tuple[PodView, ...] = ()
+    created: datetime | None = None
+
+    @property
+    def serving(self) -> tuple[PodView, ...]:
+        """Pods that may get traffic."""
+        return tuple(pod for pod in self.pods if pod.serves)
+
+    @property
+    def occupying(self) -> int:
+        """Pods that hold a GPU or wait for one, those on their way out included."""
+        return len(self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedArm:
+    """An arm that a spec asks for: the plain one (`proposer` None) or a proposer's."""
+
+    role: ArmRole
+    fingerprint: str
+    proposer: Proposer | None
+    label: str
+    unverified: bool = False
+    refusals: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    fingerprint_inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteView:
+    """The route as the API server has it: traffic weight per arm name, and since when."""
+
+    weights: Mapping[str, int]
+    since: datetime
+    accepted: bool
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A benchmark Job in flight."""
+
+    unit: str
+    started: datetime
+    finished: datetime | None = None
+    succeeded: bool = False
+    failure: str | None = None
+    runs: tuple[RunSummary, ...] = ()
+    """What the driver's termination message said; empty with `failure` set when it could not be read."""
+    capacity_requests_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A person's request by annotation: `specfleet.dev/command: <verb> <nonce>`."""
+
+    verb: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """What the fleet as a whole allows."""
+
+    breaker_open: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything that a decision may depend on. The same observation always gives the same plan."""
+
+    now: datetime
+    deployment: SpeculativeDeployment
+    baseline: WantedArm
+    proposers: tuple[WantedArm, ...]
+    arms: tuple[ArmView, ...] = ()
+    """Serving arms."""
+    bench: tuple[ArmView, ...] = ()
+    """Benchmark arms, never in the serving Service."""
+    route: RouteView | None = None
+    job: JobView | None = None
+    evidence: tuple[BenchmarkEvidenceSpec, ...] = ()
+    watch: WatchReport = UNKNOWN_REPORT
+    revisions: Mapping[str, DeploymentSpec] = field(default_factory=dict)
+    fleet: FleetView = FleetView()
+    command: Command | None = None
+    problems: tuple[str, ...] = ()
+    """Faults of the surroundings that a person has to know (route not accepted, PodMonitor kind missing, ...)."""
+    watched_gap_seconds: float = 0.0
+    """How long nobody watched before this observation (operator down): evidence is stale beyond an hour."""
+
+    @property
+    def spec(self) -> DeploymentSpec:
+        """spec of the deployment."""
+        return self.deployment.spec
+
+    @property
+    def status(self) -> DeploymentStatus:
+        """status as last written; the empty one for a new deployment."""
+        return self.deployment.status or DeploymentStatus()
+
+    def arm(self, fingerprint: str | None) -> ArmView | None:
+        """The serving arm with that requested fingerprint."""
+        return next((arm for arm in self.arms if arm.fingerprint == fingerprint), None)
+
+    def bench_arm(self, fingerprint: str | None) -> ArmView | None:
+        """The benchmark arm with that requested fingerprint."""
+        return next((arm for arm in self.bench if arm.fingerprint == fingerprint), None)
+
+    def wanted(self, fingerprint: str | None) -> WantedArm | None:
+        """What the present spec asks for under that fingerprint; None for arms of an earlier spec."""
+        return next((arm for arm in (self.baseline, *self.proposers) if arm.fingerprint == fingerprint), None)

@@ -1,0 +1,128 @@
+"""Canary: traffic moves step by step; each step is judged at matched load, with a minimum of requests."""
+
+from specfleet.api.status import ArmRole, Calibration, Phase, RevisionStatus, Verdict
+from specfleet.decide.exchange import exchange
+from specfleet.decide.faults import crash_fault, no_room, start_fault
+from specfleet.decide.phases.resting import hold
+from specfleet.decide.rollback import rollback_allowed, start_rollback
+from specfleet.decide.targets import room, target
+from specfleet.decide.turn import Turn
+from specfleet.decide.watch_report import Answer, Attribution, Severity, Stage
+
+
+def canary(turn: Turn) -> None:
+    """Abort on a fault, wait for the pods, then for the evidence, then take the next step or promote."""
+    if turn.status.candidate is None or turn.status.step is None or turn.status.stable is None:
+        turn.enter(Phase.BASELINE, "CandidateGone", candidate=None, step=None, step_since=None)
+        return
+    if _aborted(turn) or turn.spec.paused:
+        return
+    move = exchange(target(turn.obs, turn.status), turn.obs.arms, turn.obs.route, room(turn.obs), turn.obs.now)
+    if turn.status.step_since is None:
+        if move.done:
+            turn.set(step_since=turn.now)
+        turn.look_again(3)
+        return
+    _judge_step(turn)
+
+
+def _aborted(turn: Turn) -> bool:
+    candidate = turn.obs.arm(turn.status.candidate)
+    stable = turn.status.stable
+    assert stable is not None
+    reference = turn.obs.arm(stable.speculative or stable.baseline)
+    now = turn.obs.now
+    fault = crash_fault(candidate, now) or start_fault(candidate, now, turn.spec.engine.startup_timeout_seconds)
+    if fault is not None and crash_fault(reference, now) is None:
+        start_rollback(turn, fault.reason, fault.message)
+        return True
+    full = no_room(candidate, now)
+    if full is not None:
+        hold(turn, full.reason, full.message)
+        return True
+    hard = next(
+        (
+            one
+            for one in turn.obs.watch.suspicions
+            if one.severity is Severity.HARD
+            and one.stage is Stage.CONFIRMED
+            and one.attribution is Attribution.SPECULATION
+        ),
+        None,
+    )
+    if hard is not None and rollback_allowed(turn):
+        start_rollback(turn, hard.signal.value, hard.message)
+        return True
+    return False
+
+
+def _judge_step(turn: Turn) -> None:
+    """Only Pass moves on and only Fail goes back; with too little traffic the step waits, then gives up."""
+    step = turn.spec.rollout.steps[min(turn.status.step or 0, len(turn.spec.rollout.steps) - 1)]
+    comparison = turn.obs.watch.comparison
+    windows = turn.obs.watch.step
+    stayed = turn.seconds_since(turn.status.step_since)
+    if comparison is not None and comparison.verdict is Verdict.FAIL and rollback_allowed(turn):
+        start_rollback(turn, comparison.reason, comparison.message)
+        return
+    least = min((windows[role].requests if role in windows else 0.0) for role in ArmRole)
+    enough = stayed >= step.min_duration_seconds and least >= step.min_requests
+    passed = comparison is not None and comparison.verdict is Verdict.PASS
+    if turn.obs.watch.answer is Answer.OK and enough and passed and comparison is not None:
+        _next_step(turn, f"step {(turn.status.step or 0) + 1}: {least:.0f} requests per arm; {comparison.message}")
+        return
+    if stayed > turn.spec.rollout.no_traffic_timeout_seconds and turn.obs.watch.answer is not Answer.UNAVAILABLE:
+        hold(
+            turn,
+            "InsufficientTraffic",
+            f"step {(turn.status.step or 0) + 1} had {least:.0f} of {step.min_requests} requests per arm "
+            f"in {stayed / 3600:.1f} h ({turn.obs.watch.answer.value})",
+        )
+        return
+    turn.look_again(max(2.0, min(30.0, step.min_duration_seconds - stayed)))
+
+
+def _next_step(turn: Turn, message: str) -> None:
+    following = (turn.status.step or 0) + 1
+    if following < len(turn.spec.rollout.steps):
+        turn.decide("NextStep", "CanaryStepPassed", message, Verdict.PASS)
+        turn.set(step=following, step_since=None, last_change=turn.now)
+        return
+    promote(turn, message)
+
+
+def promote(turn: Turn, message: str) -> None:
+    """The candidate becomes stable. What is normal for it is written down once, from the canary."""
+    stable, candidate = turn.status.stable, turn.status.candidate
+    assert stable is not None
+    assert candidate is not None
+    wanted = turn.obs.wanted(candidate)
+    if wanted is not None and wanted.role is ArmRole.BASELINE:
+        turn.decide("AdoptRevision", "RevisionPassed", message, Verdict.PASS)
+        turn.set(stable=RevisionStatus(name=turn.status.revision or "", baseline=candidate), trials=[])
+        turn.enter(Phase.BASELINE, "RevisionPassed", candidate=None, step=None, step_since=None, calibration=None)
+        return
+    turn.decide("Promote", "CanaryPassed", message, Verdict.PASS)
+    turn.act()
+    turn.set(
+        stable=RevisionStatus(name=turn.status.revision or "", baseline=stable.baseline, speculative=candidate),
+        calibration=_calibration(turn, candidate),
+    )
+    turn.enter(Phase.SPECULATIVE, "CanaryPassed", step=None, step_since=None)
+
+
+def _calibration(turn: Turn, candidate: str) -> Calibration | None:
+    window = turn.obs.watch.step.get(ArmRole.SPECULATIVE)
+    if window is None or window.answer is not Answer.OK:
+        return None
+    return Calibration(
+        fingerprint=candidate,
+        since=turn.now,
+        acceptance_rate=window.acceptance_rate,
+        position_zero_rate=window.position_zero_rate,
+        accepted_length=window.accepted_length,
+        tpot_seconds=window.tpot_seconds,
+        drafted_tokens=int(window.draft_tokens),
+        source="Canary",
+    )
+

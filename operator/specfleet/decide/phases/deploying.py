@@ -1,0 +1,52 @@
+"""Deploying: the plain arm of a revision comes up and proves itself."""
+
+from specfleet.api.status import Phase, RevisionStatus, Verdict
+from specfleet.decide.faults import no_room, start_fault
+from specfleet.decide.turn import Turn
+
+
+def deploying(turn: Turn) -> None:
+    """First revision: serve it as soon as it is proven at full capacity. Later ones: prove one pod, then canary."""
+    if turn.obs.baseline.refusals:
+        return
+    if turn.status.stable is None:
+        _first(turn)
+    else:
+        _next(turn)
+
+
+def _first(turn: Turn) -> None:
+    wanted = turn.obs.baseline
+    arm = turn.obs.arm(wanted.fingerprint)
+    if arm is None or len(arm.serving) < turn.spec.replicas:
+        turn.look_again(5)
+        return
+    turn.set(stable=RevisionStatus(name=turn.status.revision or "", baseline=wanted.fingerprint))
+    turn.decide(
+        "ServeBaseline",
+        "BaselineReady",
+        f"{len(arm.serving)} plain pods answered a completion with fingerprint {wanted.fingerprint}",
+        Verdict.PASS,
+    )
+    turn.enter(Phase.BASELINE, "BaselineReady")
+
+
+def _next(turn: Turn) -> None:
+    """A changed model or engine: one pod of it starts beside the serving arm, without user traffic."""
+    if turn.spec.paused or turn.spec.remedies.on_change == "Hold":
+        return
+    wanted = turn.obs.baseline
+    bench = turn.obs.bench_arm(wanted.fingerprint)
+    if turn.spec.capacity.max_extra_replicas == 0:
+        turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, step=0, step_since=None)
+        return
+    fault = start_fault(bench, turn.obs.now, turn.spec.engine.startup_timeout_seconds) or no_room(bench, turn.obs.now)
+    if fault is not None:
+        turn.decide("RefuseRevision", fault.reason, fault.message, Verdict.FAIL)
+        turn.enter(Phase.ROLLED_BACK, fault.reason, candidate=None, revision_refused=turn.status.revision)
+        return
+    if bench is not None and bench.serving:
+        turn.decide("TryRevision", "RevisionProven", "one pod of the changed engine answered as asked; canary starts")
+        turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, step=0, step_since=None)
+        return
+    turn.look_again(5)

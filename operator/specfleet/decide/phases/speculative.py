@@ -1,0 +1,121 @@
+"""Speculative: promoted and watched for as long as it serves."""
+
+from datetime import timedelta
+
+from specfleet.api.status import Investigation, Phase
+from specfleet.decide import budget
+from specfleet.decide.faults import crash_fault
+from specfleet.decide.rollback import rollback_allowed, start_rollback
+from specfleet.decide.targets import can_attribute
+from specfleet.decide.turn import Turn
+from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
+
+STALE_EVIDENCE_SECONDS = 3600.0
+
+
+def speculative(turn: Turn) -> None:
+    """Hard faults roll back at once; a lost gain serves plain first; anything else is investigated."""
+    if hard_fault(turn) or turn.spec.paused:
+        return
+    if gain_below_zero(turn):
+        return
+    _forgive(turn)
+    _adopt_calibration(turn)
+    if turn.obs.watched_gap_seconds > STALE_EVIDENCE_SECONDS:
+        return
+    finding = actionable(turn)
+    if finding is not None:
+        investigate(turn, finding)
+
+
+def hard_fault(turn: Turn) -> bool:
+    """Crashes and OOM seen through Kubernetes, and hard findings of the watch, when the plain arm is fine."""
+    stable = turn.status.stable
+    if stable is None or stable.speculative is None:
+        turn.enter(Phase.BASELINE, "NothingPromoted")
+        return True
+    fault = crash_fault(turn.obs.arm(stable.speculative), turn.obs.now)
+    if fault is not None and crash_fault(turn.obs.arm(stable.baseline), turn.obs.now) is None:
+        start_rollback(turn, fault.reason, fault.message)
+        return True
+    for one in turn.obs.watch.suspicions:
+        confirmed = one.severity is Severity.HARD and one.stage is Stage.CONFIRMED
+        if confirmed and one.attribution in (Attribution.SPECULATION, Attribution.HISTORICAL) and rollback_allowed(turn):
+            start_rollback(turn, one.signal.value, one.message)
+            return True
+    return False
+
+
+def gain_below_zero(turn: Turn) -> bool:
+    """Concurrent evidence that speculation is slower than plain decoding: serve plain first, ask afterwards."""
+    comparison = turn.obs.watch.comparison
+    slower = (
+        comparison is not None
+        and turn.obs.watch.answer is Answer.OK
+        and comparison.tpot_ratio_lower is not None
+        and comparison.tpot_ratio_lower > 1.0
+    )
+    if not slower or comparison is None or not may_act(turn) or not rollback_allowed(turn):
+        return False
+    start_rollback(turn, "GainBelowZero", comparison.message)
+    return True
+
+
+def actionable(turn: Turn) -> Suspicion | None:
+    """The most severe finding that justifies an action now: past the cool-down and within the budgets."""
+    if not may_act(turn):
+        return None
+    order = {Severity.HARD: 0, Severity.SLO: 1, Severity.ECONOMIC: 2}
+    open_ = [
+        one
+        for one in turn.obs.watch.suspicions
+        if one.attribution is not Attribution.SHARED
+        and (one.stage is Stage.CONFIRMED or one.severity is Severity.SLO)
+        and one.signal is not Signal.NO_PROGRESS
+    ]
+    return min(open_, key=lambda one: (order[one.severity], one.signal.value), default=None)
+
+
+def may_act(turn: Turn) -> bool:
+    """Cool-down, daily budget, breaker and maintenance window (they never hold back a hard fault)."""
+    return (
+        turn.seconds_since(turn.status.last_change) >= turn.spec.remedies.cooldown_seconds
+        and len(budget.recent_actions(turn.status.actions, turn.obs.now)) < turn.spec.remedies.max_actions_per_day + 2
+        and not turn.obs.fleet.breaker_open
+        and budget.in_maintenance_window(turn.spec.remedies.maintenance_windows, turn.obs.now)
+    )
+
+
+def investigate(turn: Turn, finding: Suspicion) -> None:
+    """Follow a finding up: raise the control where that can tell whose fault it is, else go down the ladder."""
+    attributable = can_attribute(turn.spec) and finding.attribution in (Attribution.PENDING, Attribution.HISTORICAL)
+    needs = finding.severity is Severity.SLO and attributable
+    turn.decide("Investigate", finding.signal.value, finding.message)
+    turn.enter(
+        Phase.INVESTIGATING,
+        finding.signal.value,
+        investigation=Investigation(
+            since=turn.now,
+            signal=finding.signal.value,
+            stage="Attribute" if needs else "RestartProbe",
+            message=finding.message[:2048],
+            cells=[],
+            restarted_pod=finding.pod,
+            stage_since=turn.now,
+        ),
+    )
+
+
+def _forgive(turn: Turn) -> None:
+    attempts = turn.status.attempts
+    healthy = timedelta(seconds=budget.HEALTHY_SECONDS_THAT_FORGIVE)
+    if attempts is not None and turn.status.phase_since and turn.obs.now - turn.status.phase_since > healthy:
+        turn.set(attempts=None)
+
+
+def _adopt_calibration(turn: Turn) -> None:
+    """A promotion without usable canary windows calibrates from the first full window after it, once."""
+    stable = turn.status.stable
+    proposal = turn.obs.watch.calibration
+    if turn.status.calibration is None and stable is not None and proposal is not None:
+        turn.set(calibration=proposal)

@@ -1,0 +1,70 @@
+"""What a changed spec does to the phase: A -> B, A -> B -> A, A -> B -> C at any moment. The serving arm keeps serving."""
+
+from hashlib import sha256
+
+from specfleet.api.status import Phase
+from specfleet.decide.observation import Observation
+from specfleet.decide.rollback import start_rollback
+from specfleet.decide.turn import Turn
+
+RESTING = (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED)
+
+
+def revision_name(obs: Observation) -> str:
+    """Name of the ControllerRevision of the present spec: by the arms it asks for, so that A -> B -> A gives A's name."""
+    arms = "/".join(arm.fingerprint for arm in (obs.baseline, *obs.proposers))
+    return f"{obs.deployment.name[:50]}-{sha256(arms.encode()).hexdigest()[:10]}"
+
+
+def follow_spec(turn: Turn) -> None:
+    """Notice that the spec asks for something else than the phase works on, and go where that can be done safely."""
+    name = revision_name(turn.obs)
+    if turn.status.revision == name:
+        return
+    first = turn.status.revision is None
+    turn.set(revision=name, trials=[], revision_refused=None)
+    if first:
+        turn.enter(Phase.DEPLOYING, "NewDeployment")
+        return
+    stable = turn.status.stable
+    if stable is None:
+        turn.enter(Phase.DEPLOYING, "SpecChanged", benchmark=None, candidate=None)
+    elif stable.baseline != turn.obs.baseline.fingerprint:
+        _other_engine(turn)
+    else:
+        _other_proposers(turn)
+
+
+def _other_engine(turn: Turn) -> None:
+    """A changed model or engine. What serves goes on serving; a trial in flight is drained by the exchange."""
+    turn.decide("NewRevision", "SpecChanged", "model, engine or pods changed: the new plain arm has to prove itself first")
+    turn.enter(
+        Phase.DEPLOYING,
+        "SpecChanged",
+        candidate=turn.obs.baseline.fingerprint,
+        benchmark=None,
+        step=None,
+        step_since=None,
+        investigation=None,
+        hold_until=None,
+    )
+
+
+def _other_proposers(turn: Turn) -> None:
+    """Same plain arm. A proposer that is no longer asked for leaves traffic first; nothing else is disturbed."""
+    stable = turn.status.stable
+    assert stable is not None
+    wanted = {arm.fingerprint for arm in turn.obs.proposers}
+    promoted = stable.speculative
+    if promoted is not None and promoted not in wanted:
+        start_rollback(turn, "SpecChanged", "the promoted proposer is no longer in the spec", counts=False, verdict=None)
+    elif promoted is not None:
+        turn.set(stable=stable.model_copy(update={"name": turn.status.revision or stable.name}))
+        if turn.status.phase not in (Phase.SPECULATIVE, Phase.INVESTIGATING, Phase.ROLLING_BACK):
+            turn.enter(Phase.SPECULATIVE, "SpecChangedBack", candidate=promoted, step=None, step_since=None, benchmark=None)
+    elif turn.status.phase is Phase.CANARY and turn.status.candidate not in wanted:
+        start_rollback(turn, "SpecChanged", "the candidate is no longer in the spec", counts=False, verdict=None)
+    elif turn.status.phase in (*RESTING, Phase.DEPLOYING):
+        turn.enter(Phase.BASELINE, "SpecChanged", candidate=None, benchmark=None, hold_until=None)
+    elif turn.status.phase is Phase.BENCHMARKING and turn.status.candidate not in wanted:
+        turn.enter(Phase.BASELINE, "SpecChanged", candidate=None, benchmark=None)

@@ -1,0 +1,77 @@
+"""How many pods each serving arm should have in a phase. Sums may use extra replicas; exchange() keeps within the room."""
+
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.operation import Control
+from specfleet.api.status import DeploymentStatus, Phase, RevisionStatus
+from specfleet.decide.exchange import Room
+from specfleet.decide.observation import Observation
+
+CONTROL_SHARE = 1 / 8
+"""Share of pods that stay plain after promotion (at least one): +12 % of the GPUs of 8 replicas (design, room)."""
+ATTRIBUTION_SHARE = 1 / 2
+"""Share of plain pods while a suspicion is attributed: a small control is slow (knowledge: 135 min at 5 %, 29 at 50 %)."""
+
+
+def control_replicas(spec: DeploymentSpec) -> int:
+    """Plain pods that keep serving after promotion."""
+    if spec.control is not Control.CONCURRENT or spec.replicas < 2:
+        return 0
+    return max(1, round(spec.replicas * CONTROL_SHARE))
+
+
+def promoted(spec: DeploymentSpec, stable: RevisionStatus, control: int) -> dict[str, int]:
+    """The promoted split with so many plain pods."""
+    if stable.speculative is None:
+        return {stable.baseline: spec.replicas}
+    return {stable.baseline: control, stable.speculative: spec.replicas - control}
+
+
+def attributing(spec: DeploymentSpec, stable: RevisionStatus) -> dict[str, int]:
+    """The split with a raised control, so that a suspicion can be attributed at matched load."""
+    if stable.speculative is None:
+        return {stable.baseline: spec.replicas}
+    if spec.replicas >= 2:
+        control = max(1, round(spec.replicas * ATTRIBUTION_SHARE))
+        return {stable.baseline: control, stable.speculative: spec.replicas - control}
+    borrowed = min(1, spec.capacity.max_extra_replicas)
+    return {stable.baseline: borrowed, stable.speculative: spec.replicas}
+
+
+def can_attribute(spec: DeploymentSpec) -> bool:
+    """Whether a plain pod can serve beside the speculative ones at all."""
+    return spec.replicas >= 2 or spec.capacity.max_extra_replicas >= 1
+
+
+def canary(spec: DeploymentSpec, stable: RevisionStatus, candidate: str, step: int) -> dict[str, int]:
+    """A canary step: weight and pods together. With one replica the extra pod makes it one against one."""
+    primary = stable.speculative or stable.baseline
+    total = spec.replicas
+    pods = max(1, round(total * spec.rollout.steps[step].weight_percent / 100))
+    if total == 1:
+        return {primary: 1 if spec.capacity.max_extra_replicas else 0, candidate: 1}
+    pods = min(pods, total - 1)
+    split = {primary: total - pods, candidate: pods}
+    return split
+
+
+def target(obs: Observation, status: DeploymentStatus) -> dict[str, int]:
+    """Pods per fingerprint that the phase asks for."""
+    spec, stable = obs.spec, status.stable
+    if stable is None:
+        return {} if obs.baseline.refusals else {obs.baseline.fingerprint: spec.replicas}
+    if status.phase is Phase.CANARY and status.candidate is not None and status.step is not None:
+        return canary(spec, stable, status.candidate, status.step)
+    investigation = status.investigation
+    if status.phase is Phase.INVESTIGATING and investigation is not None and investigation.stage == "Attribute":
+        return attributing(spec, stable)
+    return promoted(spec, stable, control_replicas(spec))
+
+
+def room(obs: Observation) -> Room:
+    """What exchange() may use: benchmark pods that still exist are taken off the extra ones."""
+    used = sum(max(arm.replicas, arm.occupying) for arm in obs.bench)
+    return Room(
+        replicas=obs.spec.replicas,
+        extra=max(0, obs.spec.capacity.max_extra_replicas - used),
+        max_unavailable=obs.spec.rollout.max_unavailable,
+    )

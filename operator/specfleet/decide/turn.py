@@ -1,0 +1,79 @@
+"""One turn of decide(): the status being worked out and what is to be done besides. Local to a single call."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.evidence import BenchmarkEvidenceSpec
+from specfleet.api.status import DecisionRecord, DeploymentStatus, Phase, Verdict
+from specfleet.decide.observation import Observation
+from specfleet.decide.plan import PodRef
+
+HISTORY = 20
+
+
+@dataclass
+class Turn:
+    """Collects the next status, decisions, evidence and restarts while the phases are walked through."""
+
+    obs: Observation
+    status: DeploymentStatus
+    decisions: list[DecisionRecord] = field(default_factory=list)
+    record: list[BenchmarkEvidenceSpec] = field(default_factory=list)
+    restarts: list[PodRef] = field(default_factory=list)
+    wake: list[float] = field(default_factory=list)
+
+    @property
+    def spec(self) -> DeploymentSpec:
+        """spec of the deployment."""
+        return self.obs.spec
+
+    @property
+    def now(self) -> datetime:
+        """The clock, in whole seconds (metav1.Time has no fractions)."""
+        return self.obs.now.replace(microsecond=0)
+
+    def set(self, **fields: Any) -> None:
+        """Replace fields of the status."""
+        self.status = self.status.model_copy(update=fields)
+
+    def enter(self, phase: Phase, reason: str, **fields: Any) -> None:
+        """Go to a phase."""
+        self.set(phase=phase, phase_since=self.now, phase_reason=reason, **fields)
+
+    def decide(
+        self,
+        action: str,
+        reason: str,
+        message: str,
+        verdict: Verdict | None = None,
+        evidence: tuple[str, ...] = (),
+    ) -> None:
+        """Record a decision: it becomes an Event, a metric and an alert, and stays in the bounded history."""
+        record = DecisionRecord(
+            time=self.now,
+            action=action,
+            verdict=verdict,
+            reason=reason,
+            message=message[:2048],
+            evidence=list(evidence)[:32],
+        )
+        self.decisions.append(record)
+        self.set(last_decision=record, history=[*self.status.history, record][-HISTORY:])
+
+    def look_again(self, seconds: float) -> None:
+        """Ask for another turn after so many seconds even if nothing changes."""
+        self.wake.append(max(0.5, seconds))
+
+    def seconds_since(self, moment: datetime | None) -> float:
+        """Seconds since a moment of the status; infinite when it never was."""
+        return float("inf") if moment is None else (self.obs.now - moment).total_seconds()
+
+    def seconds_in_phase(self) -> float:
+        """Seconds since the phase was entered."""
+        return self.seconds_since(self.status.phase_since)
+
+    def act(self) -> None:
+        """Count an automatic action against the daily budget and start the cool-down."""
+        self.set(actions=[*self.status.actions, self.now][-HISTORY:], last_change=self.now)

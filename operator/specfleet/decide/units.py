@@ -1,0 +1,89 @@
+"""What a benchmark consists of: units, one Job each, in the order in which they must run."""
+
+from dataclasses import dataclass
+
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.evidence import BenchmarkEvidenceSpec
+from specfleet.api.status import ArmRole, BenchmarkProgress
+
+CAPACITY_UNIT = "capacity"
+CELLS_PER_UNIT = 16
+"""Two runs per cell must fit the 4 KiB of a termination message (Kubernetes limit; benchmark/plan.py)."""
+
+Cell = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One Job: a pair over some cells, or one arm's half of it where the arms take turns on one spare GPU."""
+
+    name: str
+    pair: int
+    roles: tuple[ArmRole, ...]
+    cells: tuple[Cell, ...]
+
+
+def all_cells(spec: DeploymentSpec) -> tuple[Cell, ...]:
+    """The load matrix: (tier, slice) in spec order."""
+    return tuple((tier.name, piece.name) for tier in spec.benchmark.tiers for piece in spec.benchmark.slices)
+
+
+def planned_cells(spec: DeploymentSpec, progress: BenchmarkProgress) -> tuple[Cell, ...]:
+    """Cells of this benchmark: all, or only the suspect ones."""
+    chosen = {tuple(cell.split("/", 1)) for cell in progress.cells}
+    return tuple(cell for cell in all_cells(spec) if not chosen or cell in chosen)
+
+
+def needs_capacity(spec: DeploymentSpec) -> bool:
+    """Whether a tier is a share of the plain arm's capacity, which then has to be measured first."""
+    return any(tier.capacity_ratio is not None for tier in spec.benchmark.tiers)
+
+
+def units(spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool) -> tuple[Unit, ...]:
+    """All units of a benchmark. Taking turns, the order is AB BA AB, so that drift of the machine cancels."""
+    plain, speculative = ArmRole.BASELINE, ArmRole.SPECULATIVE
+    listed: list[Unit] = []
+    cells = planned_cells(spec, progress)
+    if needs_capacity(spec) and progress.capacity_requests_per_second is None:
+        listed.append(Unit(CAPACITY_UNIT, 0, (plain,), cells[:1]))
+    chunks = [cells[start : start + CELLS_PER_UNIT] for start in range(0, len(cells), CELLS_PER_UNIT)]
+    for pair in range(progress.pairs_planned):
+        orders = [(plain, speculative)] if side_by_side else _turns(pair)
+        for roles in orders:
+            half = "" if side_by_side else ("a" if roles == (plain,) else "b")
+            for index, chunk in enumerate(chunks):
+                part = f"c{index}" if len(chunks) > 1 else ""
+                listed.append(Unit(f"p{pair}{half}{part}", pair, roles, chunk))
+    return tuple(listed)
+
+
+def _turns(pair: int) -> list[tuple[ArmRole, ...]]:
+    order: list[tuple[ArmRole, ...]] = [(ArmRole.BASELINE,), (ArmRole.SPECULATIVE,)]
+    return order if pair % 2 == 0 else order[::-1]
+
+
+def of_benchmark(evidence: tuple[BenchmarkEvidenceSpec, ...], progress: BenchmarkProgress) -> list[BenchmarkEvidenceSpec]:
+    """Evidence of this benchmark, in the order of the pairs."""
+    mine = [one for one in evidence if one.benchmark == progress.id]
+    return sorted(mine, key=lambda one: (one.pair, one.unit))
+
+
+def next_unit(
+    spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool, evidence: tuple[BenchmarkEvidenceSpec, ...]
+) -> Unit | None:
+    """The first unit without evidence, or None when all are measured."""
+    done = {one.unit for one in of_benchmark(evidence, progress)}
+    return next((unit for unit in units(spec, progress, side_by_side) if unit.name not in done), None)
+
+
+def complete_pairs(
+    spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool, evidence: tuple[BenchmarkEvidenceSpec, ...]
+) -> int:
+    """Pairs of which every unit is measured."""
+    done = {one.unit for one in of_benchmark(evidence, progress)}
+    open_pairs = {
+        unit.pair
+        for unit in units(spec, progress, side_by_side)
+        if unit.name not in done and unit.name != CAPACITY_UNIT
+    }
+    return sum(1 for pair in range(progress.pairs_planned) if pair not in open_pairs)

@@ -1,0 +1,1 @@
+"""Pure builders of child objects: plain data in, Kubernetes manifests out."""

@@ -1,0 +1,105 @@
+"""Deployments and Services of the arms."""
+
+from specfleet.api import labels
+from specfleet.api.base import RawObject
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
+from specfleet.api.status import ArmRole
+from specfleet.engine.arguments import EngineArm
+from specfleet.resources import names
+from specfleet.resources.metadata import base_labels, child, pod_labels
+from specfleet.resources.pods import pod_template, selector
+
+BUILDER = f"{labels.DEPLOYMENT.split('/', maxsplit=1)[0]}/builder"
+BUILDER_VERSION = "1"
+"""Raised when the pod template that is built for the same spec changes: running arms then keep the template they have,
+so that an upgrade of the operator never restarts a fleet."""
+
+
+def arm_deployment(
+    owner: SpeculativeDeployment,
+    spec: DeploymentSpec,
+    engine: EngineArm,
+    role: ArmRole,
+    replicas: int,
+    benchmark: bool = False,
+    live: RawObject | None = None,
+) -> RawObject:
+    """apps/v1 Deployment of an arm. `live` of another builder version keeps its own pod template."""
+    template = pod_template(owner, spec, engine, role, benchmark)
+    version = BUILDER_VERSION
+    if live is not None:
+        version = live["metadata"].get("annotations", {}).get(BUILDER, BUILDER_VERSION)
+        if version != BUILDER_VERSION:
+            template = live["spec"]["template"]
+    name = names.arm(owner.name, engine.fingerprint, benchmark)
+    return _deployment(owner, name, engine.fingerprint, role, replicas, benchmark, template, version)
+
+
+def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> RawObject:
+    """The Deployment of an earlier spec with other replicas: its template is taken from itself."""
+    own = live["metadata"]["labels"]
+    annotations = live["metadata"].get("annotations", {})
+    return _deployment(
+        owner,
+        live["metadata"]["name"],
+        own[labels.FINGERPRINT],
+        ArmRole(own[labels.ARM]),
+        replicas,
+        own[labels.ROLE] == labels.ROLE_BENCHMARK,
+        live["spec"]["template"],
+        annotations.get(BUILDER, BUILDER_VERSION),
+    )
+
+
+def _deployment(
+    owner: SpeculativeDeployment,
+    name: str,
+    fingerprint: str,
+    role: ArmRole,
+    replicas: int,
+    benchmark: bool,
+    template: RawObject,
+    version: str,
+) -> RawObject:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": child(owner, name, pod_labels(owner, role, fingerprint, benchmark), {BUILDER: version}),
+        "spec": {
+            "replicas": replicas,
+            "revisionHistoryLimit": 0,
+            "progressDeadlineSeconds": 2147483647,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "selector": {"matchLabels": selector(owner, role, fingerprint, benchmark)},
+            "template": template,
+        },
+    }
+
+
+def arm_service(owner: SpeculativeDeployment, spec: DeploymentSpec, role: ArmRole, fingerprint: str) -> RawObject:
+    """core/v1 Service of one serving arm; the route's backend."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child(
+            owner,
+            names.arm(owner.name, fingerprint),
+            {labels.ARM: role.value, labels.FINGERPRINT: fingerprint, labels.ROLE: labels.ROLE_SERVING},
+        ),
+        "spec": {"selector": selector(owner, role, fingerprint, benchmark=False), "ports": [_port(spec)]},
+    }
+
+
+def shared_service(owner: SpeculativeDeployment, spec: DeploymentSpec) -> RawObject:
+    """core/v1 Service over all serving pods: for clients without a gateway; the replica ratio is the traffic ratio."""
+    chosen = {**base_labels(owner), labels.ROLE: labels.ROLE_SERVING}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child(owner, owner.name),
+        "spec": {"selector": chosen, "ports": [_port(spec)]},
+    }
+
+
+def _port(spec: DeploymentSpec) -> RawObject:
+    return {"name": "http", "protocol": "TCP", "port": spec.engine.port, "targetPort": "http"}
