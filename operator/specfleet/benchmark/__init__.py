@@ -1,0 +1,1 @@
+"""The paired benchmark: its plan, the driver that runs inside the Job, and the reading of what the driver wrote."""

@@ -1,0 +1,963 @@
+"""Runs one pair of the benchmark inside a Job's pod. Standard library only: it is mounted into the engine image.
+
+    python3 driver.py --plan /specfleet/plan.json
+
+Reads a plan (benchmark/plan.py writes it), runs `vllm bench serve` against pod addresses, takes its own /metrics deltas
+from those pods, validates every run and leaves one termination message of at most 4096 bytes (benchmark/result.py
+reads it). Exit code 0: measured, even if some runs are invalid. 1: could not measure. 2: the plan cannot be used.
+3: stopped by SIGTERM; the message holds what was finished.
+"""
+
+import argparse
+import base64
+import hashlib
+import http.client
+import json
+import math
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+MESSAGE_LIMIT_BYTES = 4096
+MESSAGE_VERSION = 1
+PLAN_VERSION = 1
+COMPRESSED_PREFIX = "z1:"
+REASON_LIMIT = 120
+ARMS = ("baseline", "speculative")
+
+# (RunSummary field, encoding). Encodings: text and list as they are, int rounded, milli and micro scaled integers.
+# None is -1: no encoded quantity is negative. benchmark/encoding.py decodes by the same table; a test compares them.
+FIELDS: tuple[tuple[str, str], ...] = (
+    ("arm", "arm"),
+    ("tier", "tier"),
+    ("slice", "slice"),
+    ("order", "int"),
+    ("invalid_reason", "text"),
+    ("started", "int"),
+    ("duration_seconds", "milli"),
+    ("planned_requests", "int"),
+    ("completed_requests", "int"),
+    ("failed_requests", "int"),
+    ("requests_per_second", "milli"),
+    ("concurrency", "int"),
+    ("completed_requests_per_second", "milli"),
+    ("prompt_tokens", "int"),
+    ("output_tokens", "int"),
+    ("output_tokens_per_second", "milli"),
+    ("tpot_mean_seconds", "micro"),
+    ("tpot_p95_seconds", "micro"),
+    ("ttft_mean_seconds", "micro"),
+    ("ttft_p95_seconds", "micro"),
+    ("e2e_mean_seconds", "micro"),
+    ("stall_p95_seconds", "micro"),
+    ("ttft_over_slo_share", "micro"),
+    ("tpot_over_slo_share", "micro"),
+    ("client_lag_p99_seconds", "micro"),
+    ("drafts", "int"),
+    ("draft_tokens", "int"),
+    ("accepted_tokens", "int"),
+    ("accepted_per_position", "list"),
+    ("engine_tpot_seconds", "micro"),
+    ("preemptions", "int"),
+    ("kv_cache_peak_ratio", "micro"),
+    ("queue_time_mean_seconds", "micro"),
+    ("client_errors", "int"),
+    ("server_errors", "int"),
+)
+SCALE = {"int": 1, "milli": 1000, "micro": 1_000_000}
+
+Json = dict[str, Any]
+Run = dict[str, Any]
+
+
+class StoppedError(Exception):
+    """SIGTERM came: leave what is finished and go."""
+
+
+class CannotMeasureError(Exception):
+    """Nothing useful can be measured; the text says why, for a person."""
+
+
+class BadPlanError(Exception):
+    """The plan cannot be used."""
+
+
+def say(text: str) -> None:
+    """One progress line for a person; nothing parses it."""
+    print(f"[specfleet] {text}", flush=True)
+
+
+# ---------------------------------------------------------------------------------------------- the pods' own counters
+
+
+@dataclass(frozen=True)
+class Counters:
+    """One scrape of a pod, summed over engines (label `engine`) and models. None: the family is absent."""
+
+    started: float | None
+    """process_start_time_seconds."""
+    values: dict[str, float]
+    per_position: dict[int, float]
+    http: dict[str, float]
+    """Answers of the completion endpoints by status class (2xx, 4xx, 5xx)."""
+
+    def get(self, name: str) -> float | None:
+        """Value of a family, None when absent."""
+        return self.values.get(name)
+
+
+def _labels(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        equals = text.find('="', position)
+        if equals < 0:
+            break
+        name = text[position:equals].strip(" ,")
+        end = equals + 2
+        while end < len(text) and text[end] != '"':
+            end += 2 if text[end] == "\\" else 1
+        found[name] = text[equals + 2 : end]
+        position = end + 1
+    return found
+
+
+def parse_metrics(text: str) -> Counters:
+    """Prometheus text format to the sums that a comparison needs.
+
+    `finished_<reason>` comes from request_success. NaN and infinities are left out: no data is not zero.
+    """
+    values: dict[str, float] = {}
+    per_position: dict[int, float] = {}
+    answers: dict[str, float] = {}
+    started: float | None = None
+    for line in text.splitlines():
+        if not line or line[0] == "#":
+            continue
+        brace = line.find("{")
+        if brace >= 0:
+            close = line.rfind("}")
+            name, labels, rest = line[:brace], _labels(line[brace + 1 : close]), line[close + 1 :].split()
+        else:
+            name, *rest = line.split()
+            labels = {}
+        try:
+            value = float(rest[0])
+        except (IndexError, ValueError):
+            continue
+        if not math.isfinite(value):
+            continue
+        if name == "process_start_time_seconds":
+            started = value
+        elif name == "http_requests_total" and labels.get("handler", "").endswith("/completions"):
+            status = labels.get("status", "")
+            answers[status] = answers.get(status, 0.0) + value
+        elif name.startswith("vllm:") and not name.endswith("_bucket"):
+            key = name[5:].removesuffix("_total")
+            if key == "spec_decode_num_accepted_tokens_per_pos" and labels.get("position", "").isdigit():
+                position = int(labels["position"])
+                per_position[position] = per_position.get(position, 0.0) + value
+            elif key == "request_success":
+                key = "finished_" + labels.get("finished_reason", "unknown")
+                values[key] = values.get(key, 0.0) + value
+            elif key == "kv_cache_usage_perc":
+                values[key] = max(values.get(key, 0.0), value)
+            else:
+                values[key] = values.get(key, 0.0) + value
+    return Counters(started, values, per_position, answers)
+
+
+def scrape(base_url: str, timeout: float = 5.0) -> Counters:
+    """GET /metrics of a pod. Raises OSError when it does not answer."""
+    with urllib.request.urlopen(f"{base_url}/metrics", timeout=timeout) as answer:  # noqa: S310
+        return parse_metrics(answer.read().decode("utf-8", "replace"))
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What a pod did between two scrapes. `reset` says why the difference means nothing."""
+
+    reset: str | None
+    values: dict[str, float]
+    per_position: dict[int, float]
+    http: dict[str, float]
+
+    def count(self, name: str) -> int:
+        """Difference of a counter, 0 when the family is absent."""
+        return round(self.values.get(name, 0.0))
+
+    @property
+    def finished(self) -> int:
+        """Requests that the engine finished, for whatever reason."""
+        return sum(round(value) for name, value in self.values.items() if name.startswith("finished_"))
+
+
+def difference(before: Counters, after: Counters) -> Delta:
+    """Counter differences of one pod; a restart or a falling counter is a reset, never a number."""
+    reset: str | None = None
+    if before.started is not None and after.started is not None and abs(after.started - before.started) > 1e-3:
+        reset = "the engine process was started again during the run"
+    values = {name: value - before.values.get(name, 0.0) for name, value in after.values.items()}
+    monotone = ("generation_tokens", "request_generation_tokens_sum", "request_generation_tokens_count")
+    if reset is None and any(values.get(name, 0.0) < 0 for name in monotone):
+        reset = "the engine's counters went back during the run"
+    return Delta(
+        reset,
+        values,
+        {position: value - before.per_position.get(position, 0.0) for position, value in after.per_position.items()},
+        {status: value - before.http.get(status, 0.0) for status, value in after.http.items()},
+    )
+
+
+def decode_seconds_per_token(delta: Delta) -> float | None:
+    """Exact token-weighted TPOT in seconds: decode time over tokens after the first; None without tokens."""
+    tokens = delta.values.get("request_generation_tokens_sum", 0.0)
+    tokens -= delta.values.get("request_generation_tokens_count", 0.0)
+    seconds = delta.values.get("request_decode_time_seconds_sum")
+    return seconds / tokens if seconds is not None and tokens > 0 else None
+
+
+def mean_of(delta: Delta, family: str) -> float | None:
+    """Mean of a histogram over the run in its unit; None without observations."""
+    count = delta.values.get(f"{family}_count", 0.0)
+    total = delta.values.get(f"{family}_sum")
+    return total / count if total is not None and count > 0 else None
+
+
+class Sampler(threading.Thread):
+    """Reads a pod's gauges while a run is on: KV-cache peak and queue length."""
+
+    def __init__(self, base_url: str, interval_seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._base_url = base_url
+        self._interval_seconds = interval_seconds
+        self._stop_event = threading.Event()
+        self.kv_cache_peak_ratio: float | None = None
+        self.waiting: list[tuple[float, float]] = []
+
+    def run(self) -> None:
+        """Sample until stopped."""
+        while not self._stop_event.is_set():
+            try:
+                now = scrape(self._base_url)
+            except (OSError, http.client.HTTPException):
+                pass
+            else:
+                usage = now.get("kv_cache_usage_perc")
+                if usage is not None:
+                    self.kv_cache_peak_ratio = max(self.kv_cache_peak_ratio or 0.0, usage)
+                waiting = now.get("num_requests_waiting")
+                if waiting is not None:
+                    self.waiting.append((time.time(), waiting))
+            self._stop_event.wait(self._interval_seconds)
+
+    def finish(self) -> None:
+        """Stop and wait for the last sample."""
+        self._stop_event.set()
+        self.join(timeout=10.0)
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+
+
+def post(base_url: str, path: str, body: Json, timeout: float) -> tuple[int, Json]:
+    """POST JSON; (status, answer). An HTTP error is an answer, a dead server raises OSError."""
+    request = urllib.request.Request(  # noqa: S310
+        base_url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
+            return answer.status, _json_or_empty(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, _json_or_empty(error.read())
+
+
+def _json_or_empty(body: bytes) -> Json:
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def completion_text(answer: Json) -> str:
+    """Text of the first choice; empty when there is none."""
+    choices = answer.get("choices") or [{}]
+    return str(choices[0].get("text", ""))
+
+
+# ------------------------------------------------------------------------------------------------------------- prompts
+
+
+def load_prompts(path: str) -> list[Json]:
+    """prompts.jsonl: one object with `prompt` (and optionally `slice`) per line."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise CannotMeasureError(f"the prompt file {path} cannot be read: {error}") from error
+    prompts: list[Json] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            prompts.append({"prompt": str(entry["prompt"]), "slice": entry.get("slice")})
+        except (ValueError, KeyError, TypeError) as error:
+            raise CannotMeasureError(
+                f'{path} line {number} is not {{"prompt": "...", "slice": "..."}}: {type(error).__name__} {error}'
+            ) from error
+    if not prompts:
+        raise CannotMeasureError(f"{path} has no prompts")
+    return prompts
+
+
+def build_prompts(
+    source: Sequence[Json], slice_name: str, count: int, prompt_tokens: int, characters_per_token: float, seed: str
+) -> list[str]:
+    """`count` prompts for one run. The same seed gives the same prompts; another seed shares no prefix with them.
+
+    Prompts that the source labels with this slice are used whole; otherwise texts are joined and cut to length.
+    The tag in front is different in every prompt, so that no prefix cache can serve one run from another.
+    """
+    chooser = random.Random(seed)  # noqa: S311
+    own = [entry["prompt"] for entry in source if entry["slice"] == slice_name]
+    texts = own or [entry["prompt"] for entry in source if entry["slice"] is None] or [e["prompt"] for e in source]
+    order = list(range(len(texts)))
+    chooser.shuffle(order)
+    prompts = []
+    for index in range(count):
+        tag = hashlib.sha256(f"{seed}/{index}".encode()).hexdigest()[:8]
+        head = f"[{tag}] "
+        if own:
+            prompts.append(head + texts[order[index % len(order)]])
+            continue
+        characters = max(16, round(prompt_tokens * characters_per_token) - len(head))
+        step = index
+        text = texts[order[step % len(order)]]
+        while len(text) < characters:
+            step += 1
+            text += "\n\n" + texts[order[step % len(order)]]
+        prompts.append(head + text[:characters])
+    return prompts
+
+
+def characters_per_token(base_url: str, model: str, source: Sequence[Json]) -> float:
+    """Measured on the engine's own tokenizer, so that promptTokens means what the user wrote."""
+    sample = "\n\n".join(entry["prompt"] for entry in source[:4])[:1200]
+    status, answer = post(base_url, "/v1/completions", {"model": model, "prompt": sample, "max_tokens": 1}, 120.0)
+    tokens = (answer.get("usage") or {}).get("prompt_tokens")
+    if status != 200 or not isinstance(tokens, int) or tokens < 1:
+        raise CannotMeasureError(
+            f"{base_url} does not answer a completion for model {model!r} (HTTP {status}: {str(answer)[:200]}); "
+            "check model.servedName and that the pod is ready"
+        )
+    return len(sample) / tokens
+
+
+# ------------------------------------------------------------------------------------------------------------- warm-up
+
+
+def warm_up(plan: Json, arm: Json, run: Run, prompts: Sequence[str], check: Callable[[], None]) -> float | None:
+    """Load until the engine's TPOT is flat, at least warmup_seconds and at most three times that.
+
+    Returns the completed requests/s of the last part (the estimate that sizes a capacity run), None without warm-up.
+    """
+    part_seconds = run["warmup_seconds"] / 2
+    if part_seconds <= 0:
+        return None
+    workers = min(run.get("concurrency") or 4, 64)
+    previous: float | None = None
+    rate: float | None = None
+    for part in range(6):
+        before = scrape(arm["url"])
+        done, seconds = _load(plan, arm, run, prompts, workers, part_seconds, check)
+        rate = done / seconds
+        now = decode_seconds_per_token(difference(before, scrape(arm["url"])))
+        flat = previous is not None and now is not None and abs(now / previous - 1) < 0.05
+        if part >= 1 and (flat or now is None):
+            break
+        previous = now
+    return rate
+
+
+def _load(
+    plan: Json, arm: Json, run: Run, prompts: Sequence[str], workers: int, seconds: float, check: Callable[[], None]
+) -> tuple[int, float]:
+    begun = time.monotonic()
+    done = [0] * workers
+
+    def work(number: int) -> None:
+        index = number
+        while time.monotonic() - begun < seconds:
+            body = {
+                "model": plan["model"],
+                "prompt": prompts[index % len(prompts)],
+                "max_tokens": run["output_tokens"],
+                "temperature": run["temperature"],
+                "top_p": run["top_p"],
+            }
+            index += workers
+            try:
+                status, _ = post(arm["url"], plan["endpoint"], body, timeout=max(60.0, 10 * seconds))
+            except (OSError, http.client.HTTPException):
+                status = 0
+            if status == 200:
+                done[number] += 1
+            else:
+                time.sleep(0.05)
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(timeout=0.2)
+            check()
+    return sum(done), time.monotonic() - begun
+
+
+def wait_idle(base_url: str, timeout_seconds: float, check: Callable[[], None]) -> Counters:
+    """Wait until the pod works on nothing, and return that scrape."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        check()
+        now = scrape(base_url)
+        busy = (now.get("num_requests_running") or 0.0) + (now.get("num_requests_waiting") or 0.0)
+        if busy == 0 or time.monotonic() > deadline:
+            return now
+        time.sleep(0.1)
+
+
+# -------------------------------------------------------------------------------------------------- intended send times
+
+
+def intended_delays(seed: int, count: int, requests_per_second: float) -> list[float]:
+    """When `vllm bench serve --seed S --request-rate R` means to send each request, seconds after its start.
+
+    It draws np.random.gamma(1, 1/R), which is -log(1 - u)/R of the MT19937 stream seeded by np.random.seed(S), and
+    scales the sum to count/R. Python's generator has the same stream once its state is set the way NumPy sets it.
+    """
+    state = [seed & 0xFFFFFFFF]
+    for index in range(1, 624):
+        state.append((1812433253 * (state[-1] ^ (state[-1] >> 30)) + index) & 0xFFFFFFFF)
+    stream = random.Random()  # noqa: S311
+    stream.setstate((3, (*state, 624), None))
+    total = 0.0
+    delays = []
+    for _ in range(count):
+        total += -math.log(1.0 - stream.random()) / requests_per_second
+        delays.append(total)
+    scale = count / requests_per_second / total if total > 0 else 1.0
+    return [delay * scale for delay in delays]
+
+
+def send_lags(starts: Sequence[float], intended: Sequence[float]) -> list[float] | None:
+    """How late each request left, in seconds, against the most punctual one. None: unknown (no start times)."""
+    if len(starts) != len(intended) or not starts or any(start <= 0 for start in starts):
+        return None
+    late = [start - due for start, due in zip(starts, intended, strict=True)]
+    earliest = min(late)
+    return [value - earliest for value in late]
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Linear-interpolation quantile; None without values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+# ----------------------------------------------------------------------------------------------------------- the bench
+
+
+@dataclass
+class Bench:
+    """The `vllm bench serve` process in flight, so that SIGTERM can end it."""
+
+    child: "subprocess.Popen[bytes] | None" = None
+    stop: bool = False
+
+    def check(self) -> None:
+        """Raise StoppedError once SIGTERM has come."""
+        if self.stop:
+            raise StoppedError
+
+    def run(self, command: Sequence[str], log: Path, timeout_seconds: float) -> int | None:
+        """Exit code, None on time-out. The child gets its own group and ends with us."""
+        with log.open("wb") as output:
+            self.child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            deadline = time.monotonic() + timeout_seconds
+            try:
+                while self.child.poll() is None:
+                    self.check()
+                    if time.monotonic() > deadline:
+                        return None
+                    try:
+                        self.child.wait(timeout=0.1)
+                    except subprocess.TimeoutExpired:
+                        continue
+                return self.child.returncode
+            finally:
+                if self.child.poll() is None:
+                    os.killpg(self.child.pid, signal.SIGKILL)
+                    self.child.wait()
+                self.child = None
+
+
+def bench_command(plan: Json, arm: Json, run: Run, dataset: Path, result: Path) -> list[str]:
+    """The command line of one run. Temperature is always explicit: since 0.15 it is not forced to 0."""
+    command = [
+        *plan["bench_command"],
+        *("--backend", "vllm", "--base-url", arm["url"], "--endpoint", plan["endpoint"]),
+        *("--model", plan["model"], "--tokenizer", plan["tokenizer"]),
+        *("--dataset-name", "custom", "--dataset-path", str(dataset), "--custom-output-len", str(run["output_tokens"])),
+        *("--disable-shuffle", "--skip-chat-template", "--disable-tqdm"),
+        *("--num-prompts", str(run["requests"]), "--seed", str(run["seed"])),
+        *("--temperature", str(run["temperature"]), "--top-p", str(run["top_p"])),
+        *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,95,99"),
+        *("--save-result", "--save-detailed", "--result-dir", str(result.parent), "--result-filename", result.name),
+        *("--ready-check-timeout-sec", "0"),
+    ]
+    if run.get("concurrency"):
+        return [*command, "--request-rate", "inf", "--max-concurrency", str(run["concurrency"])]
+    return [*command, "--request-rate", str(run["requests_per_second"])]
+
+
+def summarise(run: Run, detail: Json, slo: Json) -> Run:
+    """The client's side of a run from `vllm bench serve --save-detailed`. Latencies count from the intended send."""
+    starts = [float(value) for value in detail.get("start_times") or []]
+    latencies = [float(value) for value in detail.get("latencies") or []]
+    ttfts = [float(value) for value in detail.get("ttfts") or []]
+    lengths = [int(value) for value in detail.get("output_lens") or []]
+    errors = [str(value) for value in detail.get("errors") or []]
+    lags: list[float] | None = None
+    if run.get("requests_per_second"):
+        lags = send_lags(starts, intended_delays(run["seed"], run["requests"], run["requests_per_second"]))
+    good = [i for i in range(min(len(ttfts), len(lengths))) if lengths[i] > 0 and not (i < len(errors) and errors[i])]
+    late = [lags[i] if lags is not None else 0.0 for i in range(len(ttfts))]
+    if len(latencies) != len(ttfts):
+        streams = detail.get("itls") or [[] for _ in ttfts]
+        latencies = [ttft + sum(stream) for ttft, stream in zip(ttfts, streams, strict=False)]
+    tpots = [(latencies[i] - ttfts[i]) / (lengths[i] - 1) for i in good if lengths[i] > 1]
+    waits = [ttfts[i] + late[i] for i in good]
+    pauses = [float(gap) for gaps in detail.get("itls") or [] for gap in gaps]
+    timed = len(starts) == len(ttfts)
+    return {
+        "duration_seconds": float(detail.get("duration") or 0.0),
+        "completed_requests": int(detail.get("completed") or 0),
+        "failed_requests": int(detail.get("failed", max(0, run["requests"] - int(detail.get("completed") or 0)))),
+        "completed_requests_per_second": float(detail.get("request_throughput") or 0.0),
+        "prompt_tokens": int(detail.get("total_input_tokens") or 0),
+        "output_tokens": int(detail.get("total_output_tokens") or 0),
+        "output_tokens_per_second": float(detail.get("output_throughput") or 0.0),
+        "tpot_mean_seconds": statistics.fmean(tpots) if tpots else None,
+        "tpot_p95_seconds": quantile(tpots, 0.95),
+        "ttft_mean_seconds": statistics.fmean(waits) if waits else None,
+        "ttft_p95_seconds": quantile(waits, 0.95),
+        "e2e_mean_seconds": statistics.fmean(latencies[i] + late[i] for i in good) if good else None,
+        "stall_p95_seconds": quantile(pauses, 0.95),
+        "ttft_over_slo_share": _share_over(waits, slo.get("ttft_slo_seconds")),
+        "tpot_over_slo_share": _share_over(tpots, slo.get("tpot_slo_seconds")),
+        "client_lag_p99_seconds": quantile(lags, 0.99) if lags is not None else None,
+        "_latency_sum": sum(latencies[i] for i in good),
+        "_by_time": sorted((starts[i], ttfts[i]) for i in good) if timed else [],
+        "_first_error": next((error for error in errors if error), ""),
+    }
+
+
+def _share_over(values: Sequence[float], limit: float | None) -> float | None:
+    return sum(value > limit for value in values) / len(values) if limit is not None and values else None
+
+
+def engine_side(delta: Delta, sampler: Sampler) -> Run:
+    """The pod's side of a run, from its own counters."""
+    answered = delta.http
+    return {
+        "drafts": delta.count("spec_decode_num_drafts"),
+        "draft_tokens": delta.count("spec_decode_num_draft_tokens"),
+        "accepted_tokens": delta.count("spec_decode_num_accepted_tokens"),
+        "accepted_per_position": [round(delta.per_position[place]) for place in sorted(delta.per_position)],
+        "engine_tpot_seconds": decode_seconds_per_token(delta),
+        "preemptions": delta.count("num_preemptions"),
+        "kv_cache_peak_ratio": sampler.kv_cache_peak_ratio,
+        "queue_time_mean_seconds": mean_of(delta, "request_queue_time_seconds"),
+        "client_errors": round(sum(value for status, value in answered.items() if status.startswith("4"))),
+        "server_errors": round(sum(value for status, value in answered.items() if status.startswith("5")))
+        + delta.count("finished_abort")
+        + delta.count("finished_error"),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- validation
+
+
+def grows(by_time: Sequence[tuple[float, float]], waiting: Sequence[tuple[float, float]]) -> bool:
+    """Whether the queue grew over an open-loop run: TTFT rises with time far beyond noise, and requests wait."""
+    if len(by_time) < 12 or not waiting or max(value for _, value in waiting) < 1:
+        return False
+    times = [time_ for time_, _ in by_time]
+    values = [value for _, value in by_time]
+    mean_time, mean_value = statistics.fmean(times), statistics.fmean(values)
+    spread = sum((time_ - mean_time) ** 2 for time_ in times)
+    if spread <= 0 or mean_value <= 0:
+        return False
+    slope = sum((t - mean_time) * (v - mean_value) for t, v in by_time) / spread
+    noise = sum((v - mean_value - slope * (t - mean_time)) ** 2 for t, v in by_time) / (len(by_time) - 2)
+    error = math.sqrt(noise / spread)
+    rise = slope * (times[-1] - times[0])
+    return rise > 1.5 * mean_value and (error == 0 or slope / error > 4)
+
+
+def invalid_reason(
+    plan: Json, run: Run, summary: Run, delta: Delta, waiting: Sequence[tuple[float, float]]
+) -> str | None:
+    """Why a finished run must not be compared, None when it may. Exit code 0 of the bench proves nothing."""
+    planned, completed = run["requests"], summary["completed_requests"]
+    if delta.reset is not None:
+        return f"PodRestarted: {delta.reset}"
+    if summary["failed_requests"] > 0 or completed != planned:
+        shown = " ".join(summary["_first_error"].split())[-60:]
+        return f"FailedRequests: {planned - completed} of {planned} failed {shown}".rstrip()
+    if completed < plan["minimum_requests"]:
+        return f"TooFewRequests: {completed} completed, minimumRequests is {plan['minimum_requests']}"
+    if not summary["tpot_mean_seconds"] or summary["tpot_mean_seconds"] <= 0:
+        return "NoTokens: no request produced two tokens, so there is no time per output token"
+    if delta.finished != planned:
+        return f"OtherTraffic: the pod finished {delta.finished} requests, we sent {planned}"
+    generated = delta.count("request_generation_tokens_sum")
+    if abs(generated - summary["output_tokens"]) > max(2, 0.01 * summary["output_tokens"]):
+        return f"TokenMismatch: the pod generated {generated} tokens, the client counted {summary['output_tokens']}"
+    engine_seconds = delta.values.get("e2e_request_latency_seconds_sum")
+    client_seconds = summary["_latency_sum"]
+    slack = plan["little_law_tolerance_ratio"] * client_seconds + 0.03 * planned
+    if engine_seconds is not None and abs(client_seconds - engine_seconds) > slack:
+        return f"LittlesLaw: {client_seconds:.2f} s in flight at the client, {engine_seconds:.2f} s at the pod"
+    if run.get("requests_per_second"):
+        lag = summary["client_lag_p99_seconds"]
+        if lag is not None and lag > plan["client_lag_limit_seconds"]:
+            return f"ClientLag: p99 of the send lag is {1000 * lag:.1f} ms; the client is starved"
+        if grows(summary["_by_time"], waiting):
+            return "Oversaturated: the queue grew during the run, so its latency depends on the run's length"
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------------- one run
+
+
+@dataclass
+class Session:
+    """What a pair keeps between its runs."""
+
+    plan: Json
+    source: list[Json]
+    bench: Bench
+    work: Path
+    characters_per_token: float = 0.0
+    runs: list[Run] = field(default_factory=list)
+    capacity_requests_per_second: float | None = None
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    requests: dict[str, list[int]] = field(default_factory=dict)
+    error: str | None = None
+
+
+def measure(session: Session, run: Run) -> Run:
+    """One run: warm-up, scrape, bench, scrape, validation. Always a summary; only StoppedError escapes."""
+    plan, arm = session.plan, session.plan["arms"][run["arm"]]
+    blank: Run = {
+        **{key: run[key] for key in ("arm", "tier", "slice", "order")},
+        "requests_per_second": run.get("requests_per_second"),
+        "concurrency": run.get("concurrency"),
+        "started": time.time(),
+        "planned_requests": run["requests"] or 0,
+    }
+    zero = {"duration_seconds": 0.0, "completed_requests": 0, "failed_requests": 0, "prompt_tokens": 0}
+    blank.update(zero, output_tokens=0, completed_requests_per_second=0.0, output_tokens_per_second=0.0)
+    try:
+        return _measured(session, run, blank, arm, plan)
+    except (OSError, http.client.HTTPException) as error:
+        return {**blank, "invalid_reason": f"MetricsUnreadable: {arm['pod']} {type(error).__name__} {error}"}
+
+
+def _measured(session: Session, run: Run, blank: Run, arm: Json, plan: Json) -> Run:
+    bench = session.bench
+    length, ratio = run["prompt_tokens"], session.characters_per_token
+    warm = build_prompts(session.source, run["slice"], 64, length, ratio, run["prompt_seed"] + "/warm")
+    rate = warm_up(plan, arm, run, warm, bench.check)
+    if run["requests"] is None:
+        wanted = math.ceil((rate or 0.0) * run["run_seconds"])
+        run = {**run, "requests": max(wanted, plan["minimum_requests"], 2 * (run.get("concurrency") or 1))}
+        blank["planned_requests"] = run["requests"]
+    name = f"{run['order']}-{run['arm']}-{run['tier']}-{run['slice']}"
+    dataset, result = session.work / f"{name}.jsonl", session.work / f"{name}.json"
+    prompts = build_prompts(session.source, run["slice"], run["requests"], length, ratio, run["prompt_seed"])
+    dataset.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts), encoding="utf-8")
+    result.unlink(missing_ok=True)
+    before = wait_idle(arm["url"], 60.0, bench.check)
+    sampler = Sampler(arm["url"], max(0.25, min(2.0, run["run_seconds"] / 20)))
+    sampler.start()
+    blank["started"] = time.time()
+    log = session.work / f"{name}.log"
+    try:
+        code = bench.run(bench_command(plan, arm, run, dataset, result), log, 3 * run["run_seconds"] + 180)
+    finally:
+        sampler.finish()
+    after = _settled(arm["url"], before, run["requests"], bench.check)
+    delta = difference(before, after)
+    blank.update(engine_side(delta, sampler))
+    if code is None:
+        return {**blank, "invalid_reason": f"TimedOut: the run took more than {3 * run['run_seconds'] + 180:.0f} s"}
+    if code != 0 or not result.exists():
+        tail = " ".join(log.read_text(errors="replace").split())[-80:]
+        return {**blank, "invalid_reason": f"BenchFailed: vllm bench serve ended with {code}: {tail}"}
+    summary = {**blank, **summarise(run, json.loads(result.read_text()), plan.get("slo") or {})}
+    if not delta.http:
+        summary["server_errors"] = max(summary["server_errors"], summary["failed_requests"])
+    summary["invalid_reason"] = invalid_reason(plan, run, summary, delta, sampler.waiting)
+    return summary
+
+
+def _settled(base_url: str, before: Counters, requests: int, check: Callable[[], None]) -> Counters:
+    deadline = time.monotonic() + 3.0
+    while True:
+        now = wait_idle(base_url, 30.0, check)
+        if difference(before, now).finished >= requests or time.monotonic() > deadline:
+            return now
+        time.sleep(0.1)
+
+
+# -------------------------------------------------------------------------------------------------------------- probes
+
+
+def probe_agreement(session: Session) -> None:
+    """Greedy texts of each arm; the plain arm twice, because it does not always agree with itself."""
+    probe = session.plan.get("agreement")
+    if not probe:
+        return
+    prompts = build_prompts(session.source, "", probe["prompts"], 64, session.characters_per_token, probe["seed"])
+    greedy = {"model": session.plan["model"], "max_tokens": probe["max_tokens"], "temperature": 0}
+    for name, role in (("baseline", "baseline"), ("baseline-again", "baseline"), ("speculative", "speculative")):
+        arm = session.plan["arms"].get(role)
+        if arm is None:
+            continue
+        texts = []
+        for prompt in prompts:
+            session.bench.check()
+            status, answer = post(arm["url"], "/v1/completions", {**greedy, "prompt": prompt}, 120.0)
+            text = completion_text(answer) if status == 200 else f"HTTP {status}"
+            texts.append(hashlib.sha256(text.encode()).hexdigest()[:4] if status == 200 else "----")
+        session.texts[name] = texts
+
+
+def probe_requests(session: Session) -> None:
+    """HTTP status of each known-to-break kind of request, per arm. 0: no answer."""
+    for probe in session.plan.get("request_probes") or []:
+        statuses = []
+        for role in ARMS:
+            arm = session.plan["arms"].get(role)
+            if arm is None:
+                statuses.append(-1)
+                continue
+            session.bench.check()
+            body = {"model": session.plan["model"], "max_tokens": 8, "temperature": 0, **probe["body"]}
+            try:
+                status, _ = post(arm["url"], probe["path"], body, 60.0)
+            except (OSError, http.client.HTTPException):
+                status = 0
+            statuses.append(status)
+        session.requests[probe["name"]] = statuses
+
+
+# ------------------------------------------------------------------------------------------------- termination message
+
+
+def encode_run(run: Run, tiers: Sequence[str], slices: Sequence[str]) -> list[Any]:
+    """One run as the row of FIELDS."""
+    row: list[Any] = []
+    for name, kind in FIELDS:
+        value = run.get(name)
+        if kind == "arm":
+            row.append(ARMS.index(str(value)))
+        elif kind == "tier":
+            row.append(tiers.index(str(value)))
+        elif kind == "slice":
+            row.append(slices.index(str(value)))
+        elif kind == "text":
+            row.append("" if value is None else str(value)[:REASON_LIMIT])
+        elif kind == "list":
+            row.append(list(value or []))
+        else:
+            row.append(-1 if value is None or not math.isfinite(value) else round(value * SCALE[kind]))
+    return row
+
+
+def encode_message(session: Session) -> str:
+    """The termination message: JSON, without positions if too long, compressed if still too long.
+
+    Raises CannotMeasureError when even that does not fit in 4096 bytes.
+    """
+    tiers = sorted({run["tier"] for run in session.runs})
+    slices = sorted({run["slice"] for run in session.runs})
+    message: Json = {
+        "v": MESSAGE_VERSION,
+        "tiers": tiers,
+        "slices": slices,
+        "pods": [session.plan["arms"].get(role, {}).get("pod") for role in ARMS],
+        "runs": [encode_run(run, tiers, slices) for run in session.runs],
+    }
+    if session.capacity_requests_per_second is not None:
+        message["capacity"] = round(session.capacity_requests_per_second, 4)
+    if session.texts:
+        message["texts"] = {name: "".join(texts) for name, texts in session.texts.items()}
+    if session.requests:
+        message["requests"] = session.requests
+    if session.error:
+        message["error"] = session.error[:400]
+    text = json.dumps(message, separators=(",", ":"))
+    if len(text.encode()) <= MESSAGE_LIMIT_BYTES:
+        return text
+    text = _compressed(message)
+    if len(text) <= MESSAGE_LIMIT_BYTES:
+        return text
+    place = [name for name, _ in FIELDS].index("accepted_per_position")
+    for row in message["runs"]:
+        row[place] = []
+    text = _compressed(message)
+    if len(text) > MESSAGE_LIMIT_BYTES:
+        raise CannotMeasureError(
+            f"{len(session.runs)} runs do not fit in a termination message: measure fewer cells per Job"
+        )
+    return text
+
+
+def _compressed(message: Json) -> str:
+    packed = zlib.compress(json.dumps(message, separators=(",", ":")).encode(), 9)
+    return COMPRESSED_PREFIX + base64.b85encode(packed).decode()
+
+
+# ---------------------------------------------------------------------------------------------------------------- main
+
+
+def run_pair(session: Session) -> None:
+    """All probes and runs of the plan, in its order."""
+    plan = session.plan
+    first = plan["arms"][plan["runs"][0]["arm"]] if plan["runs"] else next(iter(plan["arms"].values()))
+    try:
+        session.characters_per_token = characters_per_token(first["url"], plan["model"], session.source)
+        probe_requests(session)
+        probe_agreement(session)
+    except (OSError, http.client.HTTPException) as error:
+        raise CannotMeasureError(f"{first['url']} does not answer: {error}") from error
+    begun = time.monotonic()
+    for number, run in enumerate(plan["runs"], 1):
+        session.bench.check()
+        load = (
+            f"{run['concurrency']} in flight" if run.get("concurrency") else f"{run['requests_per_second']:.3g} req/s"
+        )
+        say(f"pair {plan['pair']} run {number}/{len(plan['runs'])}: {run['tier']}/{run['slice']} {run['arm']}, {load}")
+        if time.monotonic() - begun > plan["deadline_seconds"]:
+            session.error = f"the time budget of {plan['deadline_seconds']} s ended before run {number}"
+            say(session.error)
+            return
+        summary = measure(session, run)
+        session.runs.append(summary)
+        say(describe(summary))
+    if plan["purpose"] == "Capacity":
+        rates = [run["completed_requests_per_second"] for run in session.runs if run.get("invalid_reason") is None]
+        session.capacity_requests_per_second = min(rates) if rates else None
+
+
+def describe(summary: Run) -> str:
+    """A run in words."""
+    if summary.get("invalid_reason"):
+        return f"  invalid: {summary['invalid_reason']}"
+    tpot, ttft = summary["tpot_mean_seconds"], summary["ttft_mean_seconds"]
+    text = f"  {summary['completed_requests']} requests, {summary['completed_requests_per_second']:.3g} req/s, "
+    text += f"TPOT {1000 * tpot:.2f} ms, TTFT {1000 * ttft:.1f} ms"
+    if summary.get("draft_tokens"):
+        text += f", acceptance {summary['accepted_tokens'] / summary['draft_tokens']:.3f}"
+    return text
+
+
+def read_plan(path: str) -> Json:
+    """The plan as benchmark/plan.py wrote it. Raises BadPlanError."""
+    try:
+        plan = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadPlanError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(plan, dict) or plan.get("version") != PLAN_VERSION:
+        raise BadPlanError(f"{path} is not a plan of version {PLAN_VERSION}: operator and driver differ")
+    return plan
+
+
+def finish(session: Session, code: int, path: str) -> int:
+    """Write the termination message; a message that does not fit is itself a failure to measure."""
+    try:
+        text = encode_message(session)
+    except CannotMeasureError as error:
+        text, code = json.dumps({"v": MESSAGE_VERSION, "tiers": [], "slices": [], "runs": [], "error": str(error)}), 1
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        say(f"the termination message cannot be written to {path}: {error}")
+        return 1
+    say(f"{len(session.runs)} runs recorded in {len(text.encode())} bytes, exit {code}")
+    return code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code (see the module's text)."""
+    parser = argparse.ArgumentParser(description="Run one pair of the specfleet benchmark.")
+    parser.add_argument("--plan", required=True, help="plan file (JSON)")
+    options = parser.parse_args(arguments)
+    try:
+        plan = read_plan(options.plan)
+    except BadPlanError as error:
+        say(str(error))
+        return 2
+    work = Path(plan["work_dir"])
+    work.mkdir(parents=True, exist_ok=True)
+    bench = Bench()
+    session = Session(plan=plan, source=[], bench=bench, work=work)
+
+    def stop(_signal: int, _frame: object) -> None:
+        bench.stop = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        session.source = load_prompts(plan["prompts_file"])
+        run_pair(session)
+        code = 0
+    except StoppedError:
+        session.error, code = "stopped by SIGTERM before the pair was complete", 3
+    except CannotMeasureError as error:
+        session.error, code = str(error), 1
+    if session.error:
+        say(session.error)
+    return finish(session, code, plan["termination_path"])
+
+
+def _exit() -> NoReturn:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    _exit()
