@@ -1,0 +1,1 @@
+"""End-to-end tests of specfleet and the cluster they run on."""

@@ -1,0 +1,80 @@
+"""Takes the cluster down: everything that a run made and only that, also after a run that was killed half way."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from e2e.cluster import network
+from e2e.cluster.process import Daemons, end
+from e2e.cluster.process import run as run_command
+from e2e.cluster.settings import Node, cache_dir, run_dir
+
+# In this order; the API server hangs on SIGTERM once etcd is gone, and containerd is needed by nobody after the pods.
+_ORDER = ("kube-proxy", "kubelet", "envoy", "contour", "coredns", "prometheus-operator")
+_LAST = ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+
+
+def take_down() -> list[str]:
+    """Remove the cluster and return what could not be removed, one line each; nothing there is not an error."""
+    directory = run_dir()
+    daemons = Daemons(directory)
+    names = daemons.names()
+    first = [name for prefix in _ORDER for name in names if name.startswith(prefix)]
+    _end_group(daemons, first)
+    _end_group(daemons, [name for name in _LAST if name in names])
+    namespaces = _pod_namespaces(directory)
+    nodes = network.made_nodes()
+    for node in nodes:
+        end(network.cgroup_processes(node), grace_seconds=0.0)
+    end(daemons.marked(), grace_seconds=1.0)
+    _unmount(directory)
+    _unmount(cache_dir() / "buildah")
+    for name in namespaces:
+        run_command(["ip", "netns", "del", name], check=False)
+    left = [str(path) for node in nodes for path in _remove_node(node)]
+    if directory.is_dir():
+        network.restore_sysctls()
+    _remove_log_links(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+    left += [f"process {pid}" for pid in daemons.marked()]
+    left += [str(directory)] if directory.exists() else []
+    return left
+
+
+def _end_group(daemons: Daemons, names: list[str]) -> None:
+    pids = [pid for name in names if (pid := daemons.pid(name)) is not None]
+    end(pids, grace_seconds=1.0)
+
+
+def _remove_node(node: Node) -> list[Path]:
+    network.remove_network(node)
+    return network.remove_cgroups(node)
+
+
+def _pod_namespaces(directory: Path) -> list[str]:
+    """The network namespaces of the run's pods, by containerd's own records."""
+    found: set[str] = set()
+    for config in directory.glob("n*/containerd/state/io.containerd.runtime.v2.task/k8s.io/*/config.json"):
+        found.update(re.findall(r"/run/netns/(cni-[0-9a-f-]+)", config.read_text(errors="replace")))
+    return sorted(found)
+
+
+def _unmount(directory: Path) -> None:
+    """Unmount everything below a folder, the innermost first."""
+    mounts = [line.split()[1].replace("\\040", " ") for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for mount in sorted((m for m in mounts if Path(m).is_relative_to(directory)), reverse=True):
+        run_command(["umount", "-l", mount], check=False)
+
+
+def _remove_log_links(directory: Path) -> None:
+    """The kubelet links its pods' logs into /var/log/containers whatever its own folder is."""
+    folder = Path("/var/log/containers")
+    if not folder.is_dir():
+        return
+    for link in folder.iterdir():
+        if link.is_symlink() and link.readlink().is_relative_to(directory):
+            link.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
