@@ -102,6 +102,10 @@ class BenchmarkEvidenceSpec(ApiModel):
     capacity_requests_per_second: float | None = None
     runs: list[RunSummary] = Field(max_length=256)
     request_probes: list[RequestProbe] = Field(default_factory=list, max_length=32)
+    greedy_texts: dict[str, str] = Field(
+        default_factory=dict,
+        description="Hashes (4 hex digits per prompt) of greedy completions: baseline, baseline-again, speculative.",
+    )
     error: str | None = Field(
         None, max_length=2048, description="Why the pair has no result, for example the Job died."
     )

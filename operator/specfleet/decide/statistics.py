@@ -1,0 +1,181 @@
+"""The few distributions and intervals that the verdicts need. Pure Python: too few for a run-time dependency."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+_NORMAL = NormalDist()
+MINIMUM_LOG_SD = 0.003
+"""Runs that agree better than 0.3 % do so by chance or by construction; the interval never gets narrower than that."""
+SPENDING_POWER = 3.0
+"""alpha(t) = alpha t^3 (Kim and DeMets): little is spent early, close to O'Brien and Fleming."""
+
+
+def student_t_cdf(value: float, df: float) -> float:
+    """P(T <= value) for Student's t with `df` > 0 degrees of freedom."""
+    tail = 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + value * value))
+    return 1 - tail if value > 0 else tail
+
+
+def student_t_quantile(probability: float, df: float) -> float:
+    """Inverse of student_t_cdf for 0 < probability < 1."""
+    if probability == 0.5:
+        return 0.0
+    if probability < 0.5:
+        return -student_t_quantile(1 - probability, df)
+    low, high = 0.0, 2.0
+    while student_t_cdf(high, df) < probability:
+        low, high = high, high * 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        if student_t_cdf(middle, df) < probability:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """Regularised incomplete beta function by its continued fraction (Lentz)."""
+    if x <= 0:
+        return 0.0
+    if x >= 1:
+        return 1.0
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    if x < (a + 1) / (a + b + 2):
+        return math.exp(front) * _beta_fraction(a, b, x) / a
+    return 1 - math.exp(front) * _beta_fraction(b, a, 1 - x) / b
+
+
+def _beta_fraction(a: float, b: float, x: float) -> float:
+    tiny = 1e-300
+    c, d = 1.0, 1 / max(1 - (a + b) * x / (a + 1), tiny)
+    result = d
+    for m in range(1, 300):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / _away_from_zero(1 + even * d, tiny)
+        c = _away_from_zero(1 + even / c, tiny)
+        result *= d * c
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d = 1 / _away_from_zero(1 + odd * d, tiny)
+        c = _away_from_zero(1 + odd / c, tiny)
+        step = d * c
+        result *= step
+        if abs(step - 1) < 1e-13:
+            break
+    return result
+
+
+def _away_from_zero(value: float, tiny: float) -> float:
+    return value if abs(value) > tiny else tiny
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its standard error and degrees of freedom (Student's t)."""
+
+    mean: float
+    standard_error: float
+    df: float
+
+    def lower(self, alpha: float) -> float:
+        """One-sided lower bound: below it with probability `alpha`."""
+        return self.mean - student_t_quantile(1 - alpha, self.df) * self.standard_error
+
+    def upper(self, alpha: float) -> float:
+        """One-sided upper bound."""
+        return self.mean + student_t_quantile(1 - alpha, self.df) * self.standard_error
+
+    def p_above(self, bound: float) -> float:
+        """One-sided p-value of "the mean is at most `bound`"."""
+        return 1 - student_t_cdf((self.mean - bound) / self.standard_error, self.df)
+
+
+def pooled_estimate(values: Sequence[Sequence[float]], weights: Sequence[float]) -> Estimate:
+    """Weighted mean over cells of paired differences, its variance pooled over all cells.
+
+    values[pair][cell], at least two pairs. weights[cell] sum to one; cells with weight zero lend their variance only.
+    Two-way random effects (pair, pair x cell): what all cells of a pair share is not averaged away by having more
+    cells. Where the weighted cells are noisier than the pool, their own variance counts too. Satterthwaite's degrees
+    of freedom.
+    """
+    pairs, cells = len(values), len(values[0])
+    if pairs < 2:
+        raise ValueError("a variance needs at least two pairs")
+    means = [sum(row[c] for row in values) / pairs for c in range(cells)]
+    mean = sum(w * m for w, m in zip(weights, means, strict=True))
+    residuals = [[row[c] - means[c] for c in range(cells)] for row in values]
+    concentration = sum(w * w for w in weights)
+    pooled, df = _pooled_variance(residuals, concentration)
+    own = sum(sum(w * r for w, r in zip(weights, row, strict=True)) ** 2 for row in residuals) / (pairs - 1)
+    if own > pooled:
+        own_df = pairs - 1
+        pooled, df = (own * own_df + pooled * df) / (own_df + df), max(own_df, df / 2)
+    variance = max(pooled, MINIMUM_LOG_SD**2 * concentration)
+    return Estimate(mean, math.sqrt(variance / pairs), df)
+
+
+def _pooled_variance(residuals: Sequence[Sequence[float]], concentration: float) -> tuple[float, float]:
+    """(variance of one pair's weighted mean, degrees of freedom)."""
+    pairs, cells = len(residuals), len(residuals[0])
+    total = sum(r * r for row in residuals for r in row)
+    if cells == 1:
+        return total / (pairs - 1), pairs - 1
+    between = cells * sum((sum(row) / cells) ** 2 for row in residuals)
+    mean_pair, df_pair = between / (pairs - 1), pairs - 1
+    mean_error, df_error = (total - between) / ((pairs - 1) * (cells - 1)), (pairs - 1) * (cells - 1)
+    if mean_pair <= mean_error:
+        return total / (cells * (pairs - 1)) * concentration, cells * (pairs - 1)
+    from_pair, from_error = mean_pair / cells, mean_error * max(0.0, concentration - 1 / cells)
+    variance = from_pair + from_error
+    if variance <= 0:
+        return 0.0, df_pair
+    return variance, variance**2 / (from_pair**2 / df_pair + from_error**2 / df_error)
+
+
+def look_alphas(alpha: float, looks: Sequence[int], pairs: int) -> tuple[float, ...]:
+    """The error that each declared look may spend; the last entry is for the final look (`pairs`).
+
+    The sum is `alpha`, so by the union bound the whole sequence keeps it whatever the dependence between looks.
+    """
+    planned = sorted({look for look in looks if look < pairs})
+    spent = [alpha * (look / pairs) ** SPENDING_POWER for look in planned] + [alpha]
+    return tuple(now - before for now, before in zip(spent, [0.0, *spent[:-1]], strict=True))
+
+
+def wilson(successes: float, trials: float, alpha: float) -> tuple[float, float]:
+    """Wilson score interval of a share, each side with error `alpha`. No trials: (0, 1)."""
+    if trials <= 0:
+        return 0.0, 1.0
+    z = _NORMAL.inv_cdf(1 - alpha)
+    share = min(1.0, successes / trials)
+    centre = share + z * z / (2 * trials)
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+
+
+def share_difference(first: tuple[float, float], second: tuple[float, float], alpha: float) -> tuple[float, float]:
+    """Newcombe's interval of share(first) - share(second), each (successes, trials); each side with error `alpha`."""
+    if first[1] <= 0 or second[1] <= 0:
+        return -1.0, 1.0
+    share_one, share_two = min(1.0, first[0] / first[1]), min(1.0, second[0] / second[1])
+    low_one, high_one = wilson(*first, alpha)
+    low_two, high_two = wilson(*second, alpha)
+    difference = share_one - share_two
+    return (
+        difference - math.hypot(share_one - low_one, high_two - share_two),
+        difference + math.hypot(high_one - share_one, share_two - low_two),
+    )
+
+
+def holm(p_values: Mapping[str, float], alpha: float) -> frozenset[str]:
+    """Names whose hypothesis Holm's step-down procedure rejects with family-wise error `alpha`."""
+    rejected: set[str] = set()
+    ordered = sorted(p_values.items(), key=lambda item: item[1])
+    for place, (name, p_value) in enumerate(ordered):
+        if p_value > alpha / (len(ordered) - place):
+            break
+        rejected.add(name)
+    return frozenset(rejected)
