@@ -42,20 +42,21 @@ def advance(turn: Turn) -> BenchmarkVerdict | Interruption | None:
     unit = next_unit(turn.spec, progress, side_by_side(turn.obs), turn.obs.evidence)
     job = turn.obs.job
     if unit is not None and job is not None and job.unit == job_unit_name(unit.name, progress) and job.finished:
-        progress = _record(turn, progress, unit, job)
+        _record(turn, progress, unit, job)
+    progress = _tally(turn)
     verdict = _judge(turn, progress)
     if verdict is not None:
         return verdict
     return _interruption(turn, progress)
 
 
-def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -> BenchmarkProgress:
+def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -> None:
     """Evidence of a Job; one that died is repeated a few times first and then recorded as an error."""
     if job.failure is not None and progress.retries < JOB_RETRIES:
         progress = progress.model_copy(update={"retries": progress.retries + 1})
         turn.decide("RepeatUnit", "BenchmarkJobFailed", f"unit {unit.name}: {job.failure}; measured again")
         turn.set(benchmark=progress)
-        return progress
+        return
     finished = job.finished or turn.now
     seconds = (finished - job.started).total_seconds() * len(unit.roles)
     wanted = turn.obs.wanted(progress.candidate)
@@ -75,22 +76,30 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
         gpu_seconds=max(0.0, seconds),
         capacity_requests_per_second=job.capacity_requests_per_second,
         runs=list(job.runs),
+        request_probes=list(job.request_probes),
         error=job.failure,
     )
     turn.record.append(evidence)
-    everything = (*turn.obs.evidence, evidence)
-    capacity = job.capacity_requests_per_second if unit.name == CAPACITY_UNIT else None
-    # Pairs are counted before the capacity is filled in: both orders give the same units afterwards.
-    progress = progress.model_copy(
-        update={
-            "capacity_requests_per_second": capacity or progress.capacity_requests_per_second,
-            "pairs_done": complete_pairs(turn.spec, progress, side_by_side(turn.obs), everything),
-            "gpu_hours": progress.gpu_hours + evidence.gpu_seconds / 3600,
-            "retries": 0,
-        }
+    turn.set(benchmark=progress.model_copy(update={"retries": 0}))
+
+
+def _tally(turn: Turn) -> BenchmarkProgress:
+    """Progress as the evidence has it: a crash between writing evidence and status must not lose a pair."""
+    progress = turn.status.benchmark
+    assert progress is not None
+    everything = (*turn.obs.evidence, *turn.record)
+    mine = of_benchmark(everything, progress)
+    hours = sum(one.gpu_seconds for one in mine) / 3600
+    capacity = next((one.capacity_requests_per_second for one in mine if one.purpose == "Capacity"), None)
+    done = complete_pairs(turn.spec, progress, side_by_side(turn.obs), everything)
+    turn.set(
+        benchmark=progress.model_copy(
+            update={"capacity_requests_per_second": capacity, "pairs_done": done, "gpu_hours": round(hours, 4)}
+        ),
+        gpu_hours_spent=round(turn.status.gpu_hours_spent + max(0.0, hours - progress.gpu_hours), 4),
     )
-    turn.set(benchmark=progress, gpu_hours_spent=turn.status.gpu_hours_spent + evidence.gpu_seconds / 3600)
-    return progress
+    assert turn.status.benchmark is not None
+    return turn.status.benchmark
 
 
 def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
-from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
+from specfleet.api.evidence import BenchmarkEvidenceSpec, RequestProbe, RunSummary
 from specfleet.api.speculation import Proposer
 from specfleet.api.status import ArmRole, DeploymentStatus
 from specfleet.decide.watch_report import UNKNOWN_REPORT, WatchReport
@@ -110,6 +110,7 @@ class JobView:
     failure: str | None = None
     runs: tuple[RunSummary, ...] = ()
     """What the driver's termination message said; empty with `failure` set when it could not be read."""
+    request_probes: tuple[RequestProbe, ...] = ()
     capacity_requests_per_second: float | None = None
 
 

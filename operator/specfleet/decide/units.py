@@ -44,7 +44,7 @@ def units(spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool)
     plain, speculative = ArmRole.BASELINE, ArmRole.SPECULATIVE
     listed: list[Unit] = []
     cells = planned_cells(spec, progress)
-    if needs_capacity(spec) and progress.capacity_requests_per_second is None:
+    if needs_capacity(spec):
         listed.append(Unit(CAPACITY_UNIT, 0, (plain,), cells[:1]))
     chunks = [cells[start : start + CELLS_PER_UNIT] for start in range(0, len(cells), CELLS_PER_UNIT)]
     for pair in range(progress.pairs_planned):

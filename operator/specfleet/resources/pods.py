@@ -73,6 +73,7 @@ def engine_container(spec: DeploymentSpec, engine: EngineArm) -> RawObject:
         },
         "readinessProbe": _health(period=2, failures=2),
         "livenessProbe": _health(period=10, failures=6),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "lifecycle": {"preStop": {"exec": {"command": ["python3", "-c", DRAIN]}}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

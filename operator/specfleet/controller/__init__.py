@@ -1,0 +1,1 @@
+"""Kopf wiring, the keyed queue and the reconcile: observe, decide, apply."""

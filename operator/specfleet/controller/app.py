@@ -1,0 +1,222 @@
+"""The running operator: workers, telemetry tick, resync, alerts and Lease, as tasks of one event loop."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from specfleet.alerts.alertmanager import AlertSender
+from specfleet.alerts.derive import alerts_for
+from specfleet.alerts.metrics import OperatorMetrics
+from specfleet.api import labels
+from specfleet.api.base import RawObject
+from specfleet.controller.fleet import Fleet, served_optional
+from specfleet.controller.observe import UnreadableError, read_deployment
+from specfleet.controller.probe import Prober
+from specfleet.controller.queue import KeyQueue
+from specfleet.controller.reconcile import Reconciler
+from specfleet.controller.servers import ServerBook
+from specfleet.controller.settings import Settings
+from specfleet.controller.watching import Watching
+from specfleet.kube import kinds
+from specfleet.kube.aio import AioKubeApi, connect
+from specfleet.kube.cache import Key, owner_key
+from specfleet.kube.kinds import Kind
+from specfleet.kube.lease import Lease, LostLeaseError
+from specfleet.kube.port import ConflictError, KubeError, NotFoundError
+
+ALERT_SECONDS = 30.0
+FIRST_LIST_SECONDS = 2.0
+DEAD_SECONDS = 120.0
+
+log = logging.getLogger(__name__)
+
+
+def utc_now() -> datetime:
+    """The clock of the process."""
+    return datetime.now(UTC)
+
+
+class App:
+    """Everything that runs. `start` and `stop` are called by Kopf's lifecycle handlers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.queue = KeyQueue()
+        self.fleet = Fleet(Prober(self.queue.add))
+        self.metrics = OperatorMetrics()
+        self._api: AioKubeApi | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lease: Lease | None = None
+        self._watching: Watching | None = None
+        self._beat = 0.0
+
+    async def start(self) -> None:
+        """Connect, take the Lease, list everything once, then start the tasks."""
+        self._api = await connect()
+        self._lease = Lease(self._api, self.settings.own_namespace, self.settings.lease_name, self.settings.identity)
+        book = ServerBook(self._api, self.settings)
+        self._watching = Watching(self.fleet, book.server, self.queue.add)
+        reconciler = Reconciler(self._api, self.fleet, self._lease, self.metrics, utc_now)
+        self.metrics.serve(self.settings.metrics_port)
+        self._spawn("lease", self._lease.run())
+        self._spawn("lead", self._lead(reconciler, book))
+        self._beat = asyncio.get_running_loop().time()
+
+    async def stop(self) -> None:
+        """Stop the tasks and give the Lease back."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._lease is not None and self._api is not None:
+            await self._lease.release()
+        if self._watching is not None:
+            self._watching.close()
+        await self.fleet.prober.close()
+        if self._api is not None:
+            await self._api.close()
+
+    def healthy(self) -> str | None:
+        """Why the process should be restarted, None when it is well."""
+        for task in self._tasks:
+            if task.done():
+                return f"task {task.get_name()} has ended"
+        silent = asyncio.get_running_loop().time() - self._beat
+        return f"no telemetry tick for {silent:.0f} s" if silent > DEAD_SECONDS and self._leads() else None
+
+    def see_deployment(self, event_type: str | None, body: RawObject) -> None:
+        """A SpeculativeDeployment appeared, changed or went."""
+        key = (body["metadata"]["namespace"], body["metadata"]["name"])
+        if event_type == "DELETED" or body["metadata"].get("deletionTimestamp"):
+            self.fleet.forget(key)
+            self.queue.forget(key)
+            self.metrics.forget(*key)
+            return
+        self.queue.add(self.fleet.cache.put_deployment(body))
+
+    def see_child(self, kind: Kind, event_type: str | None, body: RawObject) -> None:
+        """A child appeared, changed or went."""
+        cache = self.fleet.cache
+        key = cache.drop(kind, body) if event_type == "DELETED" else cache.put(kind, body)
+        if key is not None:
+            self.queue.add(key)
+
+    def _leads(self) -> bool:
+        return self._lease is not None and self._lease.held
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def _lead(self, reconciler: Reconciler, book: ServerBook) -> None:
+        """Work only while the Lease is held."""
+        assert self._lease is not None
+        await self._lease.wait()
+        log.info("the Lease is held; working")
+        await self._resync_once()
+        for number in range(self.settings.workers):
+            self._spawn(f"worker-{number}", self._work(reconciler))
+        self._spawn("telemetry", self._telemetry(book))
+        self._spawn("resync", self._resync())
+        self._spawn("alerts", self._alerts())
+        await asyncio.Event().wait()
+
+    async def _work(self, reconciler: Reconciler) -> None:
+        while True:
+            key = await self.queue.get()
+            try:
+                with self.metrics.reconcile_timer():
+                    again = await reconciler.reconcile(key)
+                self.queue.succeeded(key)
+                if again is not None:
+                    self.queue.add_after(key, again)
+            except (ConflictError, NotFoundError) as error:
+                log.info("%s/%s: somebody wrote in between, looking again: %s", *key, error.message)
+                self.queue.retry(key)
+            except (KubeError, LostLeaseError) as error:
+                seconds = self.queue.retry(key)
+                self.metrics.count_error(type(error).__name__)
+                log.warning("%s/%s: %s; again in %.1f s", *key, error, seconds)
+            except UnreadableError as error:
+                self.metrics.count_error("Unreadable")
+                log.error("%s/%s does not fit this operator's API: %s", *key, error)
+            except Exception:
+                seconds = self.queue.retry(key)
+                self.metrics.count_error("Internal")
+                log.exception("%s/%s: reconcile failed; again in %.1f s", *key, seconds)
+            finally:
+                self.queue.done(key)
+
+    async def _telemetry(self, book: ServerBook) -> None:
+        assert self._watching is not None
+        while True:
+            await book.refresh(self.fleet)
+            try:
+                wait = await self._watching.tick(utc_now())
+            except Exception:
+                self.metrics.count_error("Telemetry")
+                log.exception("the telemetry tick failed; again in 5 s")
+                wait = 5.0
+            self.fleet.judge_breaker(utc_now())
+            self.metrics.show_reports(self.fleet.reports, self._watching.queries)
+            self._beat = asyncio.get_running_loop().time()
+            await asyncio.sleep(wait)
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.resync_seconds)
+            try:
+                await self._resync_once()
+            except KubeError as error:
+                log.warning("resync: %s", error.message)
+
+    async def _resync_once(self) -> None:
+        """Compare the cache with full lists: the watches may have missed a deletion."""
+        assert self._api is not None
+        self.fleet.optional = served_optional({kind.kind: await self._served(kind) for kind in kinds.WATCHED if kind.optional})
+        spaces: tuple[str | None, ...] = self.settings.namespaces or (None,)
+        listed: set[Key] = set()
+        for space in spaces:
+            for body in await self._api.list(kinds.SPECULATIVE_DEPLOYMENT, space):
+                listed.add(self.fleet.cache.put_deployment(body))
+        for key in set(self.fleet.cache.keys()) - listed:
+            self.fleet.forget(key)
+        for kind in kinds.WATCHED:
+            if kind.optional and kind.kind not in self.fleet.optional:
+                continue
+            found: dict[Key, list[RawObject]] = {key: [] for key in listed}
+            for space in spaces:
+                for body in await self._api.list(kind, space, labels.DEPLOYMENT):
+                    owner = owner_key(body)
+                    if owner in found:
+                        found[owner].append(body)
+            for key, bodies in found.items():
+                if self.fleet.cache.replace_children(key, kind, bodies):
+                    self.queue.add(key)
+        pods = {body["metadata"]["uid"] for key in listed for body in self.fleet.cache.children(key, kinds.POD)}
+        self.fleet.prober.keep_only(pods)
+        for key in listed:
+            self.queue.add(key)
+
+    async def _served(self, kind: Kind) -> bool:
+        assert self._api is not None
+        try:
+            await self._api.list(kind, self.settings.namespaces[0] if self.settings.namespaces else None, "specfleet.dev/none")
+        except (NotFoundError, KubeError):
+            return False
+        return True
+
+    async def _alerts(self) -> None:
+        """Send what fires, again and again: alerts follow from status alone, so none is lost in a crash."""
+        if self.settings.alertmanager_url is None:
+            await asyncio.Event().wait()
+        async with AlertSender(str(self.settings.alertmanager_url)) as sender:
+            while True:
+                firing = []
+                for body in list(self.fleet.cache.deployments.values()):
+                    try:
+                        firing += alerts_for(read_deployment(body))
+                    except UnreadableError:
+                        continue
+                await sender.send(firing)
+                await asyncio.sleep(ALERT_SECONDS)

@@ -1,0 +1,106 @@
+"""From a plan to the manifests of all children that should exist."""
+
+from specfleet.api.base import RawObject
+from specfleet.api.status import ArmRole
+from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts
+from specfleet.benchmark.result import capacity_of
+from specfleet.controller.wanted import WantedArms
+from specfleet.decide.observation import Observation
+from specfleet.decide.plan import ArmIntent, JobIntent, Plan
+from specfleet.decide.units import of_benchmark
+from specfleet.engine.arguments import build_arm
+from specfleet.kube import kinds
+from specfleet.kube.cache import Cache, Key
+from specfleet.resources import monitoring, names, revision, workloads
+from specfleet.resources import route as routes
+from specfleet.resources.benchmark_job import benchmark_job, config_map, unit_name
+
+
+def desired_children(
+    obs: Observation, plan: Plan, wanted: WantedArms, cache: Cache, key: Key, optional: frozenset[str], prompts: str | None
+) -> list[RawObject]:
+    """Every child that should exist, in the order in which they are to be written.
+
+    `optional`: kinds that the cluster has. `prompts`: the user's prompts.jsonl, None for the built-in ones.
+    """
+    owner, live = obs.deployment, _Live(cache, key)
+    manifests: list[RawObject] = []
+    if plan.revision is not None:
+        manifests.append(revision.controller_revision(owner, plan.revision))
+    serving = [intent for intent in plan.arms if not intent.benchmark]
+    manifests.append(workloads.shared_service(owner, owner.spec))
+    manifests += [workloads.arm_service(owner, owner.spec, one.role, one.fingerprint) for one in serving]
+    if monitoring.KIND in optional and owner.spec.monitoring.pod_monitor:
+        manifests.append(monitoring.pod_monitor(owner))
+    if routes.KIND in optional and owner.spec.traffic.parent_refs and plan.weights:
+        plain = next((one.fingerprint for one in serving if one.role is ArmRole.BASELINE), None)
+        routed_plain = plain if plain is not None and plan.weights.get(plain, 0) > 0 else None
+        manifests.append(routes.http_route(owner, plan.weights, routed_plain, live.one(kinds.HTTP_ROUTE, owner.name), obs.now))
+    manifests += [one for intent in plan.arms if (one := _arm(obs, intent, wanted, live)) is not None]
+    if plan.job is not None and plan.status.benchmark is not None:
+        manifests += _benchmark(obs, plan, plan.job, live, prompts)
+    return manifests
+
+
+class _Live:
+    """Children as they are."""
+
+    def __init__(self, cache: Cache, key: Key) -> None:
+        self._cache = cache
+        self._key = key
+
+    def one(self, kind: kinds.Kind, name: str) -> RawObject | None:
+        return next((body for body in self._cache.children(self._key, kind) if body["metadata"]["name"] == name), None)
+
+
+def _arm(obs: Observation, intent: ArmIntent, wanted: WantedArms, live: _Live) -> RawObject | None:
+    """A Deployment from the present spec, from the revision that it belongs to, or from itself with other replicas."""
+    owner = obs.deployment
+    existing = live.one(kinds.DEPLOYMENT, names.arm(owner.name, intent.fingerprint, intent.benchmark))
+    engine = wanted.engines.get(intent.fingerprint)
+    if engine is not None:
+        return workloads.arm_deployment(
+            owner, owner.spec, engine, intent.role, intent.replicas, intent.benchmark, existing
+        )
+    if existing is not None:
+        return workloads.rescaled(owner, existing, intent.replicas)
+    earlier = obs.revisions.get(intent.revision or "")
+    if earlier is None:
+        return None
+    proposers = (None, *(earlier.speculation.proposers() if earlier.speculation else ()))
+    for proposer in proposers:
+        built = build_arm(earlier, proposer)
+        if built.fingerprint == intent.fingerprint:
+            return workloads.arm_deployment(owner, earlier, built, intent.role, intent.replicas, intent.benchmark)
+    return None
+
+
+def _benchmark(obs: Observation, plan: Plan, job: JobIntent, live: _Live, prompts: str | None) -> list[RawObject]:
+    """The Job and its ConfigMap. Both are made once: what runs is never changed under a run."""
+    owner, progress = obs.deployment, plan.status.benchmark
+    assert progress is not None
+    name = unit_name(owner, progress.id, job)
+    existing = [live.one(kind, name) for kind in (kinds.CONFIG_MAP, kinds.JOB)]
+    if all(existing):
+        return [body for body in existing if body is not None]
+    targets = {}
+    for role, fingerprint in job.arms.items():
+        arm = obs.bench_arm(fingerprint)
+        pod = next((pod for pod in arm.serving if pod.name == job.pods.get(role)), None) if arm else None
+        if pod is None:
+            return [body for body in existing if body is not None]
+        targets[role] = ArmTarget(f"http://{pod.ip}:{owner.spec.engine.port}", pod.name, fingerprint)
+    drawn = build_plan(
+        owner.spec,
+        job.pair,
+        targets,
+        job.cells,
+        capacity_of(of_benchmark(obs.evidence, progress)),
+        job.purpose,
+        progress.id,
+    )
+    return [
+        config_map(owner, progress.id, job, drawn, prompts if prompts is not None else built_in_prompts()),
+        benchmark_job(owner, progress.id, job, int(drawn["deadline_seconds"])),
+    ]
+

@@ -1,0 +1,218 @@
+"""observe: from what the watches and the probe have seen to one Observation. Reads memory only; no request, no clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from specfleet.api import labels
+from specfleet.api.base import RawObject
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
+from specfleet.api.evidence import BenchmarkEvidenceSpec
+from specfleet.api.status import ArmRole
+from specfleet.benchmark.result import MessageError, parse_report
+from specfleet.controller.pods import parse_time, pod_view
+from specfleet.controller.probe import Prober, Question
+from specfleet.controller.wanted import WantedArms
+from specfleet.decide.observation import (
+    ArmView,
+    Command,
+    FleetView,
+    JobView,
+    Observation,
+    PodView,
+    Proof,
+    RouteView,
+)
+from specfleet.decide.watch_report import UNKNOWN_REPORT, WatchReport
+from specfleet.kube import kinds
+from specfleet.kube.cache import Cache, Key
+from specfleet.resources import route as routes
+from specfleet.resources.benchmark_job import UNIT
+from specfleet.resources.pods import CONTAINER
+from specfleet.resources.revision import read_revision
+
+
+class UnreadableError(Exception):
+    """The object in the cluster does not fit the API of this operator; the text names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an observation needs besides the cache."""
+
+    prober: Prober
+    reports: Mapping[Key, WatchReport]
+    config_maps: Mapping[str, Mapping[str, str]]
+    gateway_api: bool
+    fleet: FleetView
+    gap_seconds: float = 0.0
+
+
+def read_deployment(body: RawObject) -> SpeculativeDeployment:
+    """Parse the user's object. Raises UnreadableError."""
+    try:
+        return SpeculativeDeployment.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise UnreadableError(f"{path}: {first['msg']}") from error
+
+
+def observe(
+    cache: Cache, key: Key, owner: SpeculativeDeployment, wanted: WantedArms, around: Surroundings, now: datetime
+) -> Observation:
+    """One immutable picture of a deployment."""
+    pods = _pods_by_arm(cache, key)
+    arms, bench = [], []
+    for body in cache.children(key, kinds.DEPLOYMENT):
+        view = _arm(body, pods, owner, around.prober, key)
+        (bench if body["metadata"]["labels"].get(labels.ROLE) == labels.ROLE_BENCHMARK else arms).append(view)
+    return Observation(
+        now=now,
+        deployment=owner,
+        baseline=wanted.baseline,
+        proposers=wanted.proposers,
+        arms=tuple(arms),
+        bench=tuple(bench),
+        route=_route(cache, key, owner, now),
+        job=_job(cache, key),
+        evidence=_evidence(cache, key),
+        watch=around.reports.get(key, UNKNOWN_REPORT),
+        revisions=_revisions(cache, key),
+        fleet=around.fleet,
+        command=_command(owner),
+        problems=_problems(owner, around),
+        watched_gap_seconds=around.gap_seconds,
+    )
+
+
+def _pods_by_arm(cache: Cache, key: Key) -> dict[tuple[str, str], list[RawObject]]:
+    found: dict[tuple[str, str], list[RawObject]] = {}
+    for pod in cache.children(key, kinds.POD):
+        own = pod["metadata"].get("labels", {})
+        slot = (own.get(labels.FINGERPRINT, ""), own.get(labels.ROLE, ""))
+        finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if not (finished and "deletionTimestamp" in pod["metadata"]):
+            found.setdefault(slot, []).append(pod)
+    return found
+
+
+def _arm(
+    body: RawObject,
+    pods: Mapping[tuple[str, str], list[RawObject]],
+    owner: SpeculativeDeployment,
+    prober: Prober,
+    key: Key,
+) -> ArmView:
+    own = body["metadata"]["labels"]
+    fingerprint = own[labels.FINGERPRINT]
+    spec = owner.spec
+    views = [
+        _pod(pod, fingerprint, spec, prober, key) for pod in pods.get((fingerprint, own.get(labels.ROLE, "")), [])
+    ]
+    return ArmView(
+        name=body["metadata"]["name"],
+        role=ArmRole(own[labels.ARM]),
+        fingerprint=fingerprint,
+        replicas=int(body["spec"].get("replicas", 1)),
+        pods=tuple(sorted(views, key=lambda view: view.name)),
+        created=parse_time(body["metadata"].get("creationTimestamp")),
+    )
+
+
+def _pod(pod: RawObject, fingerprint: str, spec: DeploymentSpec, prober: Prober, key: Key) -> PodView:
+    view = pod_view(pod, Proof.PENDING, "", None)
+    if view.ready_since is None or view.ip is None:
+        return view
+    question = Question(key, view.uid, view.restarts, view.ip, fingerprint)
+    answered = prober.answer(question, spec)
+    return pod_view(pod, answered.proof, answered.message, answered.engine_version)
+
+
+def _route(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) -> RouteView | None:
+    """None where traffic does not go through a route of ours."""
+    if not owner.spec.traffic.parent_refs:
+        return None
+    live = next(iter(cache.children(key, kinds.HTTP_ROUTE)), None)
+    if live is None:
+        return RouteView(weights={}, since=now, accepted=False, message="the HTTPRoute does not exist yet")
+    ok, message = routes.accepted(live)
+    since = parse_time(live["metadata"].get("annotations", {}).get(routes.WEIGHTS_SINCE)) or now
+    return RouteView(weights=routes.read_weights(live), since=since, accepted=ok, message=message)
+
+
+def _job(cache: Cache, key: Key) -> JobView | None:
+    """The newest driver Job. Its result is the termination message of its pod; logs are never parsed."""
+    jobs = cache.children(key, kinds.JOB)
+    if not jobs:
+        return None
+    job = max(jobs, key=lambda body: (body["metadata"]["creationTimestamp"], body["metadata"]["name"]))
+    metadata, status = job["metadata"], job.get("status", {})
+    started = parse_time(status.get("startTime")) or parse_time(metadata["creationTimestamp"])
+    assert started is not None
+    ended = {one["type"]: one for one in status.get("conditions", []) if one.get("status") == "True"}
+    over = ended.get("Complete") or ended.get("Failed")
+    if over is None:
+        return JobView(unit=metadata["labels"].get(UNIT, ""), started=started)
+    finished = parse_time(status.get("completionTime")) or parse_time(over.get("lastTransitionTime")) or started
+    report = parse_report(_termination_message(cache, key, metadata["name"]))
+    if isinstance(report, MessageError):
+        why = f"{ended['Failed'].get('reason')}: {ended['Failed'].get('message')}; " if "Failed" in ended else ""
+        return JobView(metadata["labels"].get(UNIT, ""), started, finished, failure=f"{why}{report.message}"[:1024])
+    return JobView(
+        unit=metadata["labels"].get(UNIT, ""),
+        started=started,
+        finished=finished,
+        succeeded="Complete" in ended,
+        failure=report.error if not report.runs else None,
+        runs=report.runs,
+        request_probes=report.request_probes,
+        capacity_requests_per_second=report.capacity_requests_per_second,
+    )
+
+
+def _termination_message(cache: Cache, key: Key, job: str) -> str | None:
+    for pod in cache.children(key, kinds.POD):
+        if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") != job:
+            continue
+        for container in pod.get("status", {}).get("containerStatuses", []):
+            ended = container.get("state", {}).get("terminated")
+            if container["name"] == CONTAINER and ended:
+                return str(ended.get("message", ""))
+    return None
+
+
+def _evidence(cache: Cache, key: Key) -> tuple[BenchmarkEvidenceSpec, ...]:
+    found = []
+    for body in cache.children(key, kinds.SPECULATIVE_BENCHMARK):
+        try:
+            found.append(BenchmarkEvidenceSpec.model_validate(body["spec"]))
+        except ValidationError:
+            continue  # Evidence of another operator version is kept, but nothing is decided from it.
+    return tuple(found)
+
+
+def _revisions(cache: Cache, key: Key) -> dict[str, DeploymentSpec]:
+    found = {}
+    for body in cache.children(key, kinds.CONTROLLER_REVISION):
+        try:
+            found[body["metadata"]["name"]] = read_revision(body)
+        except (ValidationError, KeyError):
+            continue  # Its Deployment keeps its own template (workloads.rescaled).
+    return found
+
+
+def _command(owner: SpeculativeDeployment) -> Command | None:
+    """`specfleet.dev/command: retry 7f3a`: a verb and a nonce."""
+    text = owner.metadata.get("annotations", {}).get(labels.COMMAND, "")
+    verb, _, nonce = text.strip().partition(" ")
+    return Command(verb, nonce.strip() or verb) if verb else None
+
+
+def _problems(owner: SpeculativeDeployment, around: Surroundings) -> tuple[str, ...]:
+    found = []
+    if owner.spec.traffic.parent_refs and not around.gateway_api:
+        found.append("spec.traffic.parentRefs: this cluster has no gateway.networking.k8s.io/v1 HTTPRoute; install Gateway API")
+    return tuple(found)

@@ -1,0 +1,77 @@
+"""From a Pod as the API server has it to the PodView that decide() looks at."""
+
+from datetime import datetime
+
+from specfleet.api.base import RawObject
+from specfleet.decide.observation import PodView, Proof
+from specfleet.resources.pods import CONTAINER
+
+MEMORY_MESSAGES = ("OutOfMemoryError", "CUDA out of memory", "No available memory for the cache blocks")
+"""Last words of a vLLM that ran out of GPU memory (torch, and the KV-cache profiling of V1 engines)."""
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """RFC 3339 as the API server writes it."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: str | None) -> PodView:
+    """Everything about one engine pod. `proof` comes from the operator's own probe (probe.py)."""
+    metadata, status = pod["metadata"], pod.get("status", {})
+    conditions = {one["type"]: one for one in status.get("conditions", [])}
+    container = next((one for one in status.get("containerStatuses", []) if one["name"] == CONTAINER), {})
+    ready = conditions.get("Ready", {})
+    scheduled = conditions.get("PodScheduled", {})
+    blocked = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+    ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated") or {}
+    created = parse_time(metadata["creationTimestamp"])
+    assert created is not None
+    return PodView(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        ip=status.get("podIP"),
+        created=created,
+        ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
+        proof=proof,
+        proof_message=proof_message,
+        deleting="deletionTimestamp" in metadata,
+        unschedulable_since=parse_time(scheduled.get("lastTransitionTime")) if blocked else None,
+        unschedulable_message=scheduled.get("message", "") if blocked else "",
+        restarts=int(container.get("restartCount", 0)),
+        last_restart=parse_time(ended.get("finishedAt")),
+        out_of_memory=_out_of_memory(ended),
+        failure=_failure(pod, container, ended),
+        engine_version=engine_version,
+        image_digest=_digest(container.get("imageID")),
+        gpu_type=None,
+    )
+
+
+def _out_of_memory(ended: RawObject) -> bool:
+    """The kernel's OOM killer, or the engine's last words about GPU memory."""
+    message = str(ended.get("message", ""))
+    return ended.get("reason") == "OOMKilled" or any(text in message for text in MEMORY_MESSAGES)
+
+
+def _failure(pod: RawObject, container: RawObject, ended: RawObject) -> str | None:
+    """Why the container does not run, in words that help."""
+    if pod.get("status", {}).get("phase") == "Failed":
+        return str(pod["status"].get("message") or pod["status"].get("reason") or "the pod failed")
+    waiting = container.get("state", {}).get("waiting") or {}
+    reason = waiting.get("reason")
+    if reason in (None, "ContainerCreating", "PodInitializing") and not ended:
+        return None
+    parts = [str(reason)] if reason else []
+    if waiting.get("message"):
+        parts.append(str(waiting["message"])[:300])
+    if ended:
+        last = str(ended.get("message", "")).strip().splitlines()
+        parts.append(f"last exit {ended.get('exitCode')} ({ended.get('reason')}){': ' + last[-1][:300] if last else ''}")
+    return "; ".join(parts) or None
+
+
+def _digest(image_id: str | None) -> str | None:
+    """sha256:... of `repo@sha256:...`."""
+    if not image_id:
+        return None
+    return image_id.rsplit("@", maxsplit=1)[-1]

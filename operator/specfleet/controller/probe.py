@@ -1,0 +1,130 @@
+"""The operator's own question to a pod: a real completion with the expected fingerprint, and the engine's version.
+
+/health answers 200 from engines that hang or die at the first request (vllm#39863, and measured). Answers are kept per
+container start; a fresh operator asks again.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import aiohttp
+
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.decide.observation import Proof
+from specfleet.engine.identity import contradiction
+from specfleet.kube.cache import Key
+
+TIMEOUT_SECONDS = 30.0
+RETRY_SECONDS = 2.0
+CONCURRENT = 32
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a pod said."""
+
+    proof: Proof
+    message: str = ""
+    engine_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whom to ask and what to expect."""
+
+    key: Key
+    uid: str
+    starts: int
+    """Container restarts: another start is another engine."""
+    ip: str
+    fingerprint: str
+
+
+UNASKED = Answered(Proof.PENDING, "not asked yet")
+
+
+class Prober:
+    """Asks pods in the background and wakes the reconcile when an answer is there."""
+
+    def __init__(self, wake: Callable[[Key], None]) -> None:
+        self._wake = wake
+        self._answers: dict[tuple[str, int, str], Answered] = {}
+        self._tasks: dict[tuple[str, int, str], asyncio.Task[None]] = {}
+        self._limit = asyncio.Semaphore(CONCURRENT)
+        self._session: aiohttp.ClientSession | None = None
+
+    def answer(self, question: Question, spec: DeploymentSpec) -> Answered:
+        """What is known now; asks in the background unless proven."""
+        slot = (question.uid, question.starts, question.fingerprint)
+        known = self._answers.get(slot, UNASKED)
+        if known.proof is Proof.PENDING and slot not in self._tasks:
+            self._tasks[slot] = asyncio.get_running_loop().create_task(self._ask(slot, question, spec))
+        return known
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Forget pods that are gone."""
+        self._answers = {slot: answer for slot, answer in self._answers.items() if slot[0] in uids}
+
+    async def close(self) -> None:
+        """Stop asking."""
+        for task in self._tasks.values():
+            task.cancel()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _ask(self, slot: tuple[str, int, str], question: Question, spec: DeploymentSpec) -> None:
+        try:
+            async with self._limit:
+                answered = await self._complete(question, spec)
+            if answered.proof is Proof.PENDING:
+                self._answers[slot] = answered
+                await asyncio.sleep(RETRY_SECONDS)
+            self._answers[slot] = answered
+        finally:
+            self._tasks.pop(slot, None)
+            self._wake(question.key)
+
+    async def _complete(self, question: Question, spec: DeploymentSpec) -> Answered:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
+        base = f"http://{question.ip}:{spec.engine.port}"
+        body = {
+            "model": spec.model.served_name or spec.model.name,
+            "prompt": "ready?",
+            "max_tokens": 2,
+            "temperature": 0,
+        }
+        try:
+            async with self._session.get(f"{base}/version") as response:
+                version = str((await response.json()).get("version", ""))
+            async with self._session.post(f"{base}/v1/completions", json=body) as response:
+                status, text = response.status, await response.text()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            return Answered(Proof.PENDING, f"the operator cannot ask {base}: {type(error).__name__} {error}".strip())
+        return judge_answer(spec, question.fingerprint, version, status, text)
+
+
+def judge_answer(spec: DeploymentSpec, fingerprint: str, version: str, status: int, text: str) -> Answered:
+    """Proven, contradicted, or not there yet. 401 is proven by the pod's own start-up probe, which knows the key."""
+    against = contradiction(spec.engine, {"version": version})
+    if against is not None:
+        return Answered(Proof.CONTRADICTED, against.sentence(), version)
+    if status in (401, 403):
+        return Answered(Proof.PROVEN, "behind an API key; the start-up probe inside the pod has proven it", version)
+    if status != 200:
+        return Answered(Proof.PENDING, f"a completion was answered with HTTP {status}: {text[:200]}", version)
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return Answered(Proof.PENDING, "a completion was answered with something that is not JSON", version)
+    seen = answer.get("system_fingerprint")
+    if seen != fingerprint:
+        return Answered(Proof.CONTRADICTED, f"answers with fingerprint {seen}, expected {fingerprint}", version)
+    if not answer.get("choices"):
+        return Answered(Proof.PENDING, "a completion came back without choices", version)
+    return Answered(Proof.PROVEN, "", version)

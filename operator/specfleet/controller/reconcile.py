@@ -1,0 +1,139 @@
+"""The reconcile of one SpeculativeDeployment. This page is the main road:
+
+    observe (from memory) -> decide -> nothing to change? done, no request was made
+    otherwise: read the objects themselves -> observe -> decide -> apply
+
+Reading before acting costs a few requests per action and makes a stale or gappy watch harmless.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from specfleet.alerts.events import build_event
+from specfleet.alerts.metrics import OperatorMetrics
+from specfleet.api import labels
+from specfleet.api.base import RawObject
+from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.controller.changes import Changes, Settled, find_changes
+from specfleet.controller.children import desired_children
+from specfleet.controller.fleet import Fleet
+from specfleet.controller.observe import UnreadableError, observe, read_deployment
+from specfleet.controller.wanted import WantedArms
+from specfleet.decide.decide import decide
+from specfleet.decide.observation import Observation
+from specfleet.decide.plan import Plan
+from specfleet.kube import kinds
+from specfleet.kube.cache import Key
+from specfleet.kube.lease import Lease
+from specfleet.kube.port import KubeApi, KubeError, NotFoundError
+from specfleet.resources.metadata import base_labels
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Turns one key's plan into writes. Every method may be cut off between any two writes."""
+
+    def __init__(
+        self, api: KubeApi, fleet: Fleet, lease: Lease, metrics: OperatorMetrics, clock: Callable[[], datetime]
+    ) -> None:
+        self._api = api
+        self._fleet = fleet
+        self._lease = lease
+        self._metrics = metrics
+        self._clock = clock
+        self._settled = Settled()
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one deployment a step on. Returns after how many seconds to look again, None for only on change."""
+        if key not in self._fleet.cache.deployments:
+            return None
+        await self._fleet.load_config_maps(key, self._api)
+        _, plan, changes = self._think(key)
+        if changes:
+            self._lease.check()
+            if not await self._read(key):
+                return None
+            obs, plan, changes = self._think(key)
+            await self._act(key, obs, plan, changes)
+        self._fleet.note(key, plan)
+        return plan.requeue_seconds
+
+    def _think(self, key: Key) -> tuple[Observation, Plan, Changes]:
+        owner = read_deployment(self._fleet.cache.deployments[key])
+        wanted = self._fleet.wanted(key, owner)
+        obs = observe(self._fleet.cache, key, owner, wanted, self._fleet.surroundings(key), self._clock())
+        plan = decide(obs)
+        manifests = desired_children(
+            obs, plan, wanted, self._fleet.cache, key, self._fleet.optional, self._fleet.prompts(key, owner)
+        )
+        return obs, plan, find_changes(self._fleet.cache, key, owner, plan, manifests, self._settled)
+
+    async def _read(self, key: Key) -> bool:
+        """Read the deployment and its children themselves. False when it is gone."""
+        namespace, name = key
+        try:
+            body = await self._api.get(kinds.SPECULATIVE_DEPLOYMENT, namespace, name)
+        except NotFoundError:
+            self._fleet.forget(key)
+            return False
+        if body["metadata"].get("deletionTimestamp"):
+            self._fleet.forget(key)
+            return False
+        self._fleet.cache.put_deployment(body)
+        selector = f"{labels.DEPLOYMENT}={base_labels(read_deployment(body))[labels.DEPLOYMENT]}"
+        served = [kind for kind in kinds.WATCHED if not kind.optional or kind.kind in self._fleet.optional]
+        lists = await asyncio.gather(*(self._api.list(kind, namespace, selector) for kind in served))
+        for kind, bodies in zip(served, lists, strict=True):
+            self._fleet.cache.replace_children(key, kind, bodies)
+        return True
+
+    async def _act(self, key: Key, obs: Observation, plan: Plan, changes: Changes) -> None:
+        """Evidence, decision, children, removals, news: in this order (changes.py says why)."""
+        namespace = key[0]
+        for manifest in changes.evidence:
+            await self._create(key, manifest)
+        if changes.status is not None:
+            self._lease.check()
+            current = self._fleet.cache.deployments[key]
+            body = await self._api.patch_status(kinds.SPECULATIVE_DEPLOYMENT, current, changes.status)
+            self._fleet.cache.put_deployment(body)
+            self._tell(obs.deployment, plan)
+        for manifest in changes.create:
+            await self._create(key, manifest)
+        for manifest in changes.apply:
+            self._lease.check()
+            answered = await self._api.apply(manifest)
+            self._settled.remember(manifest, answered)
+            self._fleet.cache.put(kinds.kind_of(manifest), answered)
+        for removal in (*changes.restarts, *changes.remove):
+            self._lease.check()
+            await self._api.delete(removal.kind, namespace, removal.name, removal.uid)
+        for decision in plan.decisions:
+            await self._event(build_event(obs.deployment, decision))
+
+    async def _create(self, key: Key, manifest: RawObject) -> None:
+        self._lease.check()
+        await self._api.create(manifest)
+        kind = kinds.kind_of(manifest)
+        body = await self._api.get(kind, key[0], manifest["metadata"]["name"])
+        self._fleet.cache.put(kind, {"apiVersion": kind.api_version, "kind": kind.kind, **body})
+
+    async def _event(self, manifest: RawObject) -> None:
+        """Events are news: a failure to tell them never stops the work."""
+        try:
+            await self._api.create(manifest)
+        except KubeError as error:
+            log.warning("event %s was not written: %s", manifest["metadata"]["name"], error.message)
+
+    def _tell(self, owner: SpeculativeDeployment, plan: Plan) -> None:
+        for decision in plan.decisions:
+            log.info(
+                "%s/%s %s %s: %s", owner.namespace, owner.name, decision.action, decision.reason, decision.message
+            )
+            self._metrics.count_decision(owner.namespace, owner.name, decision)
+
+
+__all__ = ["Reconciler", "UnreadableError"]

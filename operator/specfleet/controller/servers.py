@@ -1,0 +1,90 @@
+"""Which metrics server a deployment uses, with credentials from the Secret that the spec names (never logged)."""
+
+import base64
+import logging
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+
+from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.operation import PrometheusAuth, PrometheusSpec
+from specfleet.controller.fleet import Fleet
+from specfleet.controller.observe import UnreadableError, read_deployment
+from specfleet.controller.settings import Settings
+from specfleet.kube.kinds import Kind
+from specfleet.kube.port import KubeApi, KubeError
+from specfleet.telemetry.servers import MetricsServer
+
+SECRET = Kind("v1", "Secret", "secrets")
+REFRESH_SECONDS = 300.0
+
+log = logging.getLogger(__name__)
+
+
+class ServerBook:
+    """Servers by spec. Secrets are read from the operator's own namespace, every five minutes."""
+
+    def __init__(self, api: KubeApi, settings: Settings) -> None:
+        self._api = api
+        self._settings = settings
+        self._secrets: dict[str, tuple[float, dict[str, bytes]]] = {}
+        self._directory: Path | None = None
+
+    def server(self, owner: SpeculativeDeployment) -> MetricsServer | None:
+        """The deployment's server, the operator's default, or None when neither is set (or a Secret is not there)."""
+        declared = owner.spec.monitoring.prometheus
+        if declared is None:
+            return MetricsServer(self._settings.prometheus_url) if self._settings.prometheus_url else None
+        if declared.auth is None:
+            return MetricsServer(declared.url, tenant=declared.tenant)
+        secret = self._secrets.get(declared.auth.secret_name)
+        return self._with_auth(declared, declared.auth, secret[1]) if secret else None
+
+    async def refresh(self, fleet: Fleet) -> None:
+        """Read the Secrets that are named and not fresh."""
+        for body in list(fleet.cache.deployments.values()):
+            try:
+                declared = read_deployment(body).spec.monitoring.prometheus
+            except UnreadableError:
+                continue
+            if declared is None or declared.auth is None:
+                continue
+            name = declared.auth.secret_name
+            read = self._secrets.get(name, (float("-inf"), {}))[0]
+            if time.monotonic() - read < REFRESH_SECONDS:
+                continue
+            try:
+                found = await self._api.get(SECRET, self._settings.own_namespace, name)
+            except KubeError as error:
+                log.warning("Secret %s of spec.monitoring.prometheus.auth: %s", name, error.message)
+                continue
+            data = {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
+            self._secrets[name] = (time.monotonic(), data)
+
+    def _with_auth(self, declared: PrometheusSpec, auth: PrometheusAuth, secret: dict[str, bytes]) -> MetricsServer | None:
+        if auth.type == "Bearer" and "token" in secret:
+            return MetricsServer(declared.url, bearer_token=secret["token"].decode().strip(), tenant=declared.tenant)
+        if auth.type == "Basic" and {"username", "password"} <= set(secret):
+            pair = (secret["username"].decode(), secret["password"].decode())
+            return MetricsServer(declared.url, basic_auth=pair, tenant=declared.tenant)
+        if auth.type == "MutualTLS" and {"tls.crt", "tls.key"} <= set(secret):
+            files = self._files(auth.secret_name, secret)
+            authority = files["ca.crt"] if "ca.crt" in files else None
+            pair = (files["tls.crt"], files["tls.key"])
+            return MetricsServer(declared.url, client_certificate=pair, ca_bundle=authority, tenant=declared.tenant)
+        log.warning("Secret %s lacks the keys of %s authentication", auth.secret_name, auth.type)
+        return None
+
+    def _files(self, name: str, secret: dict[str, bytes]) -> dict[str, str]:
+        """mTLS needs files: in a directory only this process can read."""
+        if self._directory is None:
+            self._directory = Path(mkdtemp(prefix="specfleet-tls-"))
+        written = {}
+        for key in ("tls.crt", "tls.key", "ca.crt"):
+            if key in secret:
+                path = self._directory / f"{name}-{key}"
+                if not path.exists() or path.read_bytes() != secret[key]:
+                    path.touch(mode=0o600)
+                    path.write_bytes(secret[key])
+                written[key] = str(path)
+        return written

@@ -1,0 +1,55 @@
+"""From a spec to the arms that it asks for, with what the engine rules say about each."""
+
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.speculation import Proposer
+from specfleet.api.status import ArmRole
+from specfleet.decide.observation import WantedArm
+from specfleet.engine.arguments import EngineArm, build_arm, fairness
+from specfleet.engine.environment import ConfigMaps
+from specfleet.engine.findings import Finding, Severity
+from specfleet.engine.rules import check, check_proposer
+
+
+class WantedArms:
+    """The plain arm and the proposers' arms of one spec, built once per generation."""
+
+    def __init__(self, spec: DeploymentSpec, config_maps: ConfigMaps) -> None:
+        self.engines: dict[str, EngineArm] = {}
+        proposers = spec.speculation.proposers() if spec.speculation else ()
+        per_proposer = [check_proposer(spec, proposer) for proposer in proposers]
+        shared = [one for one in check(spec) if not any(one in findings for findings in per_proposer)]
+        plain = build_arm(spec, None, config_maps)
+        self.baseline = self._arm(ArmRole.BASELINE, None, plain, shared)
+        arms: dict[str, WantedArm] = {}
+        for proposer, findings in zip(proposers, per_proposer, strict=True):
+            engine = build_arm(spec, proposer, config_maps)
+            unfair = fairness(plain, engine)
+            listed = [*findings, *([_unfair(unfair)] if unfair else [])]
+            arm = self._arm(ArmRole.SPECULATIVE, proposer, engine, listed)
+            arms.setdefault(arm.fingerprint, arm)
+        self.proposers = tuple(arms.values())
+
+    def _arm(self, role: ArmRole, proposer: Proposer | None, engine: EngineArm, findings: list[Finding]) -> WantedArm:
+        self.engines[engine.fingerprint] = engine
+        return WantedArm(
+            role=role,
+            fingerprint=engine.fingerprint,
+            proposer=proposer,
+            label=engine.proposer_label,
+            unverified=engine.unverified,
+            refusals=tuple(one for one in findings if one.severity is Severity.REFUSE),
+            warnings=tuple(one for one in findings if one.severity is Severity.WARN),
+            fingerprint_inputs=engine.fingerprint_inputs,
+        )
+
+
+def _unfair(difference: str) -> Finding:
+    return Finding(
+        "UnfairComparison",
+        Severity.REFUSE,
+        "spec.speculation",
+        "UnfairComparison",
+        f"the arms would differ in more than the proposer: {difference}",
+        "Set it for both arms",
+        "specfleet",
+    )
