@@ -60,7 +60,8 @@ def parse_report(text: str | None) -> DriverReport | MessageError:
         return MessageError(MessageFault.OTHER_VERSION, f"version {MESSAGE_VERSION} was expected, found {found}")
     try:
         pods = dict(zip(ARMS, value.get("pods") or (None, None), strict=True))
-        runs = tuple(decode_run(row, value["tiers"], value["slices"], pods) for row in value["runs"])
+        tiers, slices = value["tiers"], value["slices"]
+        runs = tuple(decode_run(row, tiers, slices, pods) for row in value["runs"])
         texts = {name: _hashes(joined) for name, joined in (value.get("texts") or {}).items()}
         probes = tuple(
             RequestProbe(name=name, baseline_status=_status(pair[0]), speculative_status=_status(pair[1]))

@@ -1,0 +1,197 @@
+"""The driver's arithmetic, held to what a real vLLM 0.32 recorded (CPU, tiny model, `vllm bench serve --seed 7`)."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from specfleet.benchmark import driver
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded(name: str) -> dict[str, Any]:
+    return json.loads((RECORDED / f"bench-{name}.json").read_text())
+
+
+def scraped(name: str) -> driver.Counters:
+    return driver.parse_metrics((RECORDED / f"{name}.prom").read_text())
+
+
+@pytest.mark.parametrize("name", ["none", "draft-bad"])
+def test_the_send_times_of_a_real_run_are_the_reconstructed_ones(name: str) -> None:
+    bench = recorded(name)
+    intended = driver.intended_delays(bench["seed"], bench["num_prompts"], bench["request_rate"])
+    lags = driver.send_lags(bench["start_times"], intended)
+    assert lags is not None
+    assert driver.quantile(lags, 0.5) < 0.002
+    assert max(lags) < 0.05
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(1, 200), st.floats(0.01, 500))
+def test_intended_times_are_numpys_for_every_seed(seed: int, count: int, rate: float) -> None:
+    np.random.seed(seed)
+    drawn = np.cumsum([np.random.gamma(shape=1.0, scale=1 / rate) for _ in range(count)])
+    assert driver.intended_delays(seed, count, rate) == pytest.approx(drawn * (count / rate / drawn[-1]))
+
+
+def test_another_seed_does_not_explain_the_recorded_send_times() -> None:
+    bench = recorded("none")
+    lags = driver.send_lags(bench["start_times"], driver.intended_delays(8, 30, 5.0))
+    assert lags is not None
+    assert driver.quantile(lags, 0.99) > 0.2
+
+
+def test_without_start_times_the_lag_is_unknown() -> None:
+    assert driver.send_lags([], [0.1]) is None
+    assert driver.send_lags([0.0, 1.0], [0.1, 0.2]) is None
+
+
+def summary_of(name: str) -> dict[str, Any]:
+    bench = recorded(name)
+    run = {"requests_per_second": bench["request_rate"], "requests": bench["num_prompts"], "seed": bench["seed"]}
+    return driver.summarise(run, bench, {"tpot_slo_seconds": 0.01, "ttft_slo_seconds": None})
+
+
+def test_the_summary_of_a_real_run_agrees_with_the_benchs_own_figures() -> None:
+    bench, summary = recorded("none"), summary_of("none")
+    assert summary["completed_requests"] == 30
+    assert summary["tpot_mean_seconds"] == pytest.approx(bench["mean_tpot_ms"] / 1000, rel=1e-3)
+    assert summary["tpot_p95_seconds"] == pytest.approx(bench["p95_tpot_ms"] / 1000, rel=1e-3)
+    assert summary["stall_p95_seconds"] == pytest.approx(bench["p95_itl_ms"] / 1000, rel=1e-3)
+    assert summary["ttft_mean_seconds"] >= bench["mean_ttft_ms"] / 1000
+    assert summary["ttft_mean_seconds"] == pytest.approx(bench["mean_ttft_ms"] / 1000, abs=0.005)
+    assert summary["ttft_over_slo_share"] is None
+    assert 0 < summary["tpot_over_slo_share"] < 1
+
+
+def test_a_real_engines_counters_give_its_exact_time_per_output_token() -> None:
+    delta = driver.difference(scraped("draft-bad-before"), scraped("draft-bad-after"))
+    assert delta.reset is None
+    assert delta.finished > 0
+    tokens = delta.count("request_generation_tokens_sum") - delta.count("request_generation_tokens_count")
+    seconds = driver.decode_seconds_per_token(delta)
+    assert seconds == pytest.approx(delta.values["request_decode_time_seconds_sum"] / tokens)
+    assert delta.count("spec_decode_num_draft_tokens") == 3 * delta.count("spec_decode_num_drafts")
+    assert sum(delta.per_position.values()) == delta.count("spec_decode_num_accepted_tokens")
+
+
+def test_a_plain_engine_has_no_drafts_and_its_answers_are_counted_by_status() -> None:
+    delta = driver.difference(scraped("none-before"), scraped("none-after"))
+    assert delta.count("spec_decode_num_drafts") == 0
+    assert delta.http["2xx"] > 0
+
+
+def test_a_restarted_engine_is_a_reset_and_not_a_number() -> None:
+    before = driver.parse_metrics("process_start_time_seconds 100\nvllm:generation_tokens_total 50\n")
+    after = driver.parse_metrics("process_start_time_seconds 170\nvllm:generation_tokens_total 80\n")
+    assert "started again" in str(driver.difference(before, after).reset)
+    back = driver.parse_metrics("process_start_time_seconds 100\nvllm:generation_tokens_total 20\n")
+    assert "went back" in str(driver.difference(before, back).reset)
+
+
+def test_nan_and_infinite_samples_are_no_data() -> None:
+    counters = driver.parse_metrics('vllm:num_requests_waiting{engine="0"} NaN\nvllm:kv_cache_usage_perc +Inf\n')
+    assert counters.get("num_requests_waiting") is None
+    assert counters.get("kv_cache_usage_perc") is None
+
+
+def test_labels_with_escapes_and_braces_are_read() -> None:
+    line = 'http_requests_total{handler="/v1/completions",note="a\\"}b",status="4xx"} 3.0\n'
+    assert driver.parse_metrics(line).http == {"4xx": 3.0}
+
+
+PLAN = {"minimum_requests": 5, "little_law_tolerance_ratio": 0.05, "client_lag_limit_seconds": 0.025}
+GOOD = {
+    "completed_requests": 20,
+    "failed_requests": 0,
+    "output_tokens": 640,
+    "tpot_mean_seconds": 0.01,
+    "client_lag_p99_seconds": 0.002,
+    "_latency_sum": 10.0,
+    "_by_time": [],
+    "_first_error": "",
+}
+RAN = {
+    "finished_length": 20.0,
+    "request_generation_tokens_sum": 640.0,
+    "e2e_request_latency_seconds_sum": 9.9,
+}
+
+
+def reason(summary: dict[str, Any] | None = None, counted: dict[str, float] | None = None, **delta: Any) -> str | None:
+    run = {"requests": 20, "requests_per_second": 4.0}
+    found = driver.Delta(delta.get("reset"), {**RAN, **(counted or {})}, {}, {})
+    return driver.invalid_reason(PLAN, run, {**GOOD, **(summary or {})}, found, delta.get("waiting", []))
+
+
+def test_a_clean_run_is_valid() -> None:
+    assert reason() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted", "expected"),
+    [
+        ({"completed_requests": 0, "failed_requests": 20, "_first_error": "Not Found"}, {}, "FailedRequests: 20 of 20"),
+        ({"completed_requests": 19}, {}, "FailedRequests: 1 of 20"),
+        ({"tpot_mean_seconds": 0.0}, {}, "NoTokens"),
+        ({"tpot_mean_seconds": None}, {}, "NoTokens"),
+        ({}, {"finished_length": 26.0}, "OtherTraffic: the pod finished 26 requests, we sent 20"),
+        ({}, {"finished_length": 14.0}, "OtherTraffic"),
+        ({"output_tokens": 500}, {}, "TokenMismatch"),
+        ({"_latency_sum": 14.0}, {}, "LittlesLaw"),
+        ({"client_lag_p99_seconds": 0.4}, {}, "ClientLag"),
+    ],
+)
+def test_a_run_that_must_not_be_compared_says_why(
+    changes: dict[str, Any], counted: dict[str, float], expected: str
+) -> None:
+    assert str(reason(changes, counted)).startswith(expected)
+
+
+def test_a_restart_is_reported_before_what_follows_from_it() -> None:
+    assert str(reason({"completed_requests": 3}, reset="went back")).startswith("PodRestarted")
+
+
+def test_a_queue_that_grows_is_oversaturated_and_one_that_is_merely_long_is_not() -> None:
+    growing = [(float(i), 0.05 + 0.2 * i) for i in range(20)]
+    steady = [(float(i), 2.0 + 0.1 * (i % 3)) for i in range(20)]
+    assert driver.grows(growing, [(1.0, 4.0)])
+    assert not driver.grows(steady, [(1.0, 4.0)])
+    assert not driver.grows(growing, [(1.0, 0.0)])
+
+
+SOURCE = [{"prompt": f"text {i} " * 30, "slice": None} for i in range(5)] + [{"prompt": "own", "slice": "mine"}]
+
+
+@given(st.integers(1, 40), st.integers(8, 600), st.floats(1.5, 6))
+def test_prompts_have_the_length_that_was_asked_for_and_no_common_start(count: int, tokens: int, ratio: float) -> None:
+    prompts = driver.build_prompts(SOURCE, "chat", count, tokens, ratio, "seed")
+    assert len(prompts) == count
+    assert len({prompt[:10] for prompt in prompts}) == count
+    assert all(abs(len(prompt) - max(tokens * ratio, 27)) <= 12 for prompt in prompts)
+
+
+def test_the_same_seed_gives_both_arms_the_same_prompts_and_another_run_different_ones() -> None:
+    one = driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
+    assert one == driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
+    other = driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "b")
+    assert not {prompt[:10] for prompt in one} & {prompt[:10] for prompt in other}
+
+
+def test_prompts_labelled_with_the_slice_are_used_whole() -> None:
+    assert all(prompt.endswith("] own") for prompt in driver.build_prompts(SOURCE, "mine", 3, 500, 4.0, "a"))
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0, 1))
+def test_quantiles_are_numpys(values: list[float], share: float) -> None:
+    assert driver.quantile(values, share) == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-9)
+
+
+def test_a_quantile_of_nothing_is_none() -> None:
+    assert driver.quantile([], 0.5) is None
+    assert not math.isnan(driver.quantile([1.0], 0.99) or 0.0)
