@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster import dns, gateway, monitoring, network, node, users
-from e2e.cluster.base_images import node_images
+from e2e.cluster.base_images import node_images, pause_image, python_image
 from e2e.cluster.build import binary, build_parts, say
 from e2e.cluster.controlplane import ControlPlane, Endpoint
 from e2e.cluster.debian import install_packages
@@ -52,7 +52,11 @@ def build_everything() -> None:
     """
     install_packages()
     install_wheels()
-    build_parts()
+    with ThreadPoolExecutor() as pool:
+        early = [pool.submit(pause_image), pool.submit(python_image)]
+        build_parts()
+        for image in early:
+            image.result()
     node_images()
 
 

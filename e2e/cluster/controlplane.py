@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from e2e.cluster import users
 from e2e.cluster.build import binary, build_parts
@@ -115,6 +115,23 @@ class ControlPlane:
         """
         apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=e2e-cluster", "-f", "-"]
         run([*self.kubectl, *apply], stdin=manifest)
+
+    def install_crds(self, *paths: Path) -> None:
+        """Apply CRDs from files and folders, and return when the API server serves them.
+
+        Raises ClusterError with the API server's answer when one is refused.
+        """
+        files = [word for path in paths for word in ("-f", path)]
+        run([*self.kubectl, "apply", "--server-side", "--force-conflicts", *files])
+        run([*self.kubectl, "wait", "--for=condition=Established", "--timeout=60s", *files])
+        listed = run([*self.kubectl, "get", "-o", "json", *files]).stdout
+        log = self.daemons.log("kube-apiserver")
+        wait_for("the CRDs are in discovery", lambda: self._serves(json.loads(listed)["items"]), seconds=60, log=log)
+
+    def _serves(self, crds: list[dict[str, Any]]) -> bool:
+        # A controller that starts between Established and discovery ends, or leaves the kind out for good.
+        known = run([*self.kubectl, "api-resources", "--no-headers", "-o", "name"], check=False).stdout.split()
+        return {crd["metadata"]["name"] for crd in crds}.issubset(known)
 
     def start(self) -> None:
         """Start what isn't running and return when the API server is ready.

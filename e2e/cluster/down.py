@@ -34,8 +34,8 @@ def take_down() -> list[str]:
     for name in namespaces:
         run_command(["ip", "netns", "del", name], check=False)
     left = [str(path) for node in nodes for path in _remove_node(node)]
-    if directory.is_dir():
-        network.restore_sysctls()
+    network.remove_namespace_folder()
+    network.restore_sysctls()
     _remove_log_links(directory)
     shutil.rmtree(directory, ignore_errors=True)
     left += [f"process {pid}" for pid in daemons.marked()]

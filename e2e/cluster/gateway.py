@@ -6,13 +6,13 @@ host and from pods. Without `timeouts` in an HTTPRoute Envoy cuts a request afte
 
 from __future__ import annotations
 
-import subprocess
+from pathlib import Path
 
 from e2e.cluster.build import binary, part_dir
 from e2e.cluster.controlplane import ControlPlane
 from e2e.cluster.manifests import namespace, render
 from e2e.cluster.parts import CONTOUR as PART
-from e2e.cluster.process import run, wait_for
+from e2e.cluster.process import answers, run, wait_for
 from e2e.cluster.settings import (
     CONTROL_NODE,
     ENVOY_PORT,
@@ -57,18 +57,7 @@ def start_gateway(plane: ControlPlane) -> None:
     Raises ClusterError naming the log to read.
     """
     crds = part_dir(PART) / "crds"
-    run(
-        [
-            *plane.kubectl,
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "-f",
-            crds / "gateway-api",
-            "-f",
-            crds / "contour.yaml",
-        ]
-    )
+    plane.install_crds(crds / "gateway-api", crds / "contour.yaml")
     plane.apply(render(namespace("projectcontour"), namespace(GATEWAY_NAMESPACE), GATEWAY_CLASS, GATEWAY))
     _start_contour(plane)
     _start_envoy(plane)
@@ -92,26 +81,29 @@ def start_gateway(plane: ControlPlane) -> None:
 def _start_contour(plane: ControlPlane) -> None:
     config = plane.directory / "contour.yaml"
     config.write_text(f"gateway:\n  gatewayRef: {{namespace: {GATEWAY_NAMESPACE}, name: {GATEWAY_NAME}}}\n")
-    # The CRDs of these route kinds are not in Gateway API's standard channel.
-    disabled = [f"--disable-feature={kind}" for kind in ("tlsroutes", "tcproutes", "backendtlspolicies")]
-    plane.daemons.start(
-        "contour",
-        [
-            *CONTROL_NODE.command(binary(PART), "serve", "-c", config, f"--kubeconfig={plane.kubeconfig_of(CONTOUR)}"),
-            "--insecure",
-            "--xds-address=127.0.0.1",
-            f"--xds-port={_XDS_PORT}",
-            "--disable-leader-election",
-            "--http-address=127.0.0.1",
-            "--http-port=18002",
-            "--health-address=127.0.0.1",
-            "--health-port=18003",
-            "--debug-http-port=18004",
-            "--envoy-service-http-address=0.0.0.0",
-            *disabled,
-            f"--envoy-service-http-port={GATEWAY_PORT}",
-        ],
-    )
+    command: list[str | Path] = [
+        binary(PART),
+        "serve",
+        f"--config-path={config}",
+        f"--kubeconfig={plane.kubeconfig_of(CONTOUR)}",
+        "--insecure",
+        "--xds-address=127.0.0.1",
+        f"--xds-port={_XDS_PORT}",
+        "--disable-leader-election",
+        "--http-address=127.0.0.1",
+        "--http-port=18002",
+        f"--health-address={CONTROL_NODE.ip}",
+        "--health-port=18003",
+        "--debug-http-port=18004",
+        "--envoy-service-http-address=0.0.0.0",
+        f"--envoy-service-http-port={GATEWAY_PORT}",
+        # The CRDs of these kinds are not in Gateway API's standard channel.
+        *(f"--disable-feature={kind}" for kind in ("tlsroutes", "tcproutes", "backendtlspolicies")),
+    ]
+    pid = plane.daemons.start("contour", CONTROL_NODE.command(*command))
+    health = f"http://{CONTROL_NODE.ip}:18003/healthz"
+    log = plane.daemons.log("contour")
+    wait_for("Contour is healthy", lambda: answers(health), seconds=60, log=log, pid=pid)
 
 
 def _start_envoy(plane: ControlPlane) -> None:
@@ -138,11 +130,6 @@ def _start_envoy(plane: ControlPlane) -> None:
             "1",
         ],
     )
-    listening = CONTROL_NODE.command("ss", "-Hltn", f"sport = :{ENVOY_PORT}")
-    wait_for(
-        f"Envoy listens on {ENVOY_PORT}",
-        lambda: bool(subprocess.run(listening, capture_output=True, check=False).stdout.strip()),
-        seconds=60,
-        log=plane.daemons.log("envoy"),
-        pid=pid,
-    )
+    # The Gateway's own port opens with the first HTTPRoute.
+    ready = f"http://{CONTROL_NODE.ip}:8002/ready"
+    wait_for("Envoy is ready", lambda: answers(ready), seconds=60, log=plane.daemons.log("envoy"), pid=pid)

@@ -124,8 +124,7 @@ def objects() -> list[Object]:
 
 def start_operator(plane: ControlPlane) -> None:
     """Install the CRDs, start prometheus-operator and ask it for a Prometheus and an Alertmanager; doesn't wait."""
-    crds = part_dir(PROMETHEUS_OPERATOR) / "crds"
-    run([*plane.kubectl, "apply", "--server-side", "--force-conflicts", "-f", crds])
+    plane.install_crds(part_dir(PROMETHEUS_OPERATOR) / "crds")
     plane.apply(render(namespace(MONITORING_NAMESPACE)))
     plane.daemons.start(
         "prometheus-operator",

@@ -14,12 +14,17 @@ _CGROUPS = Path("/sys/fs/cgroup")
 # The kubelet overwrites these.
 _SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 _HOST_LINK = "kn1-host"
+_NAMESPACES = Path("/run/netns")
+# Says that `ip netns` mounted _NAMESPACES for us.
+_MOUNT_MARK = "netns-mounted"
 
 
 def make_network(node: Node) -> None:
     """Make the node's namespace: node 1 is linked to the host, the others to node 1 (the host needs no forwarding)."""
-    if Path(f"/run/netns/{node.netns}").exists():
+    if (_NAMESPACES / node.netns).exists():
         return
+    if not _NAMESPACES.is_mount():
+        (run_dir() / _MOUNT_MARK).touch()
     run(["ip", "netns", "add", node.netns])
     run(node.command("ip", "link", "set", "lo", "up"))
     if node == CONTROL_NODE:
@@ -56,7 +61,7 @@ def remove_network(node: Node) -> None:
 def made_nodes() -> list[Node]:
     """The nodes of which a namespace or a cgroup root is there."""
     nodes = [Node(number) for number in range(1, MAX_NODES + 1)]
-    return [n for n in nodes if Path(f"/run/netns/{n.netns}").exists() or any(_roots(n))]
+    return [n for n in nodes if (_NAMESPACES / n.netns).exists() or any(_roots(n))]
 
 
 def _roots(node: Node) -> Iterator[Path]:
@@ -106,6 +111,13 @@ def remove_cgroups(node: Node) -> list[Path]:
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.1)
+
+
+def remove_namespace_folder() -> None:
+    """Unmount the folder of named namespaces if this run had it made and nobody else uses it."""
+    if (run_dir() / _MOUNT_MARK).exists() and _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
+        run(["umount", _NAMESPACES], check=False)
+        _NAMESPACES.rmdir()
 
 
 def save_sysctls() -> None:

