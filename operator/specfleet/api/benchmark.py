@@ -25,7 +25,8 @@ class LoadTier(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=validations(
             cel(
-                "[has(self.capacityRatio), has(self.requestsPerSecond), has(self.concurrency)].filter(x, x).size() == 1",
+                "[has(self.capacityRatio), has(self.requestsPerSecond), has(self.concurrency)]"
+                ".filter(x, x).size() == 1",
                 "set exactly one of capacityRatio, requestsPerSecond and concurrency",
             )
         )

@@ -34,7 +34,7 @@ class ArmRole(StrEnum):
 class Verdict(StrEnum):
     """Only Pass promotes and only Fail rolls back; absence of data does neither."""
 
-    PASS = "Pass"
+    PASS = "Pass"  # noqa: S105 - a verdict
     FAIL = "Fail"
     INCONCLUSIVE = "Inconclusive"
     ERROR = "Error"
@@ -120,6 +120,16 @@ class Investigation(StatusModel):
     stage_since: datetime | None = None
 
 
+class LoadPoint(StatusModel):
+    """Latency of one arm at one load, as calibrated: what its own history says is normal there."""
+
+    role: ArmRole
+    tokens_per_second_per_pod: float = Field(description="Generated tokens per second and pod (geometric middle).")
+    tpot_seconds: float | None = Field(None, description="Token-weighted decode time.")
+    ttft_seconds: float | None = Field(None, description="Mean time to first token.")
+    requests: int = Field(0, description="Requests behind the numbers.")
+
+
 class Calibration(StatusModel):
     """What is normal for the arm: written once when it starts to serve, never moved by the watch itself."""
 
@@ -131,6 +141,9 @@ class Calibration(StatusModel):
     tpot_seconds: float | None = Field(None, description="Token-weighted decode time at the calibrated load.")
     dispersion: float | None = Field(None, description="Variance of a window's rate over the binomial variance.")
     drafted_tokens: int = 0
+    load_points: list[LoadPoint] = Field(
+        default_factory=list, max_length=28, description="Latency by load, per arm; octaves of tokens/s and pod."
+    )
     source: str = Field("Canary", description="Benchmark, Canary or Watch.")
 
 
@@ -166,7 +179,8 @@ class DeploymentStatus(StatusModel):
 
     observed_generation: int = 0
     conditions: list[Condition] = Field(
-        default_factory=list, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     phase: Phase = Phase.DEPLOYING
     phase_since: datetime | None = None

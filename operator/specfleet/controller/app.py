@@ -173,20 +173,22 @@ class App:
     async def _resync_once(self) -> None:
         """Compare the cache with full lists: the watches may have missed a deletion."""
         assert self._api is not None
-        self.fleet.optional = served_optional({kind.kind: await self._served(kind) for kind in kinds.WATCHED if kind.optional})
+        self.fleet.optional = served_optional(
+            {kind.kind: await self._served(kind) for kind in kinds.WATCHED if kind.optional}
+        )
         spaces: tuple[str | None, ...] = self.settings.namespaces or (None,)
         listed: set[Key] = set()
         for space in spaces:
-            for body in await self._api.list(kinds.SPECULATIVE_DEPLOYMENT, space):
+            for body in await self._api.list_all(kinds.SPECULATIVE_DEPLOYMENT, space):
                 listed.add(self.fleet.cache.put_deployment(body))
-        for key in set(self.fleet.cache.keys()) - listed:
+        for key in set(self.fleet.cache.known()) - listed:
             self.fleet.forget(key)
         for kind in kinds.WATCHED:
             if kind.optional and kind.kind not in self.fleet.optional:
                 continue
             found: dict[Key, list[RawObject]] = {key: [] for key in listed}
             for space in spaces:
-                for body in await self._api.list(kind, space, labels.DEPLOYMENT):
+                for body in await self._api.list_all(kind, space, labels.DEPLOYMENT):
                     owner = owner_key(body)
                     if owner in found:
                         found[owner].append(body)
@@ -201,7 +203,9 @@ class App:
     async def _served(self, kind: Kind) -> bool:
         assert self._api is not None
         try:
-            await self._api.list(kind, self.settings.namespaces[0] if self.settings.namespaces else None, "specfleet.dev/none")
+            await self._api.list_all(
+                kind, self.settings.namespaces[0] if self.settings.namespaces else None, "specfleet.dev/none"
+            )
         except (NotFoundError, KubeError):
             return False
         return True

@@ -75,7 +75,8 @@ def find_changes(
     cache: Cache, key: Key, owner: SpeculativeDeployment, plan: Plan, manifests: list[RawObject], settled: Settled
 ) -> Changes:
     """Compare what should be with what the cache shows."""
-    create, apply = [], []
+    create: list[RawObject] = []
+    apply: list[RawObject] = []
     for manifest in manifests:
         live = _live(cache, key, manifest)
         if live is None or live["metadata"].get("deletionTimestamp"):
@@ -99,8 +100,9 @@ def contains(live: object, wanted: object) -> bool:
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(key in live and contains(live[key], one) for key, one in wanted.items())
     if isinstance(wanted, list):
-        same = isinstance(live, list) and len(live) == len(wanted)
-        return same and all(contains(a, b) for a, b in zip(live, wanted, strict=True))  # type: ignore[arg-type]
+        if not isinstance(live, list) or len(live) != len(wanted):
+            return False
+        return all(contains(a, b) for a, b in zip(live, wanted, strict=True))
     return live == wanted
 
 

@@ -17,7 +17,13 @@ from specfleet.resources.benchmark_job import benchmark_job, config_map, unit_na
 
 
 def desired_children(
-    obs: Observation, plan: Plan, wanted: WantedArms, cache: Cache, key: Key, optional: frozenset[str], prompts: str | None
+    obs: Observation,
+    plan: Plan,
+    wanted: WantedArms,
+    cache: Cache,
+    key: Key,
+    optional: frozenset[str],
+    prompts: str | None,
 ) -> list[RawObject]:
     """Every child that should exist, in the order in which they are to be written.
 
@@ -35,7 +41,9 @@ def desired_children(
     if routes.KIND in optional and owner.spec.traffic.parent_refs and plan.weights:
         plain = next((one.fingerprint for one in serving if one.role is ArmRole.BASELINE), None)
         routed_plain = plain if plain is not None and plan.weights.get(plain, 0) > 0 else None
-        manifests.append(routes.http_route(owner, plan.weights, routed_plain, live.one(kinds.HTTP_ROUTE, owner.name), obs.now))
+        manifests.append(
+            routes.http_route(owner, plan.weights, routed_plain, live.one(kinds.HTTP_ROUTE, owner.name), obs.now)
+        )
     manifests += [one for intent in plan.arms if (one := _arm(obs, intent, wanted, live)) is not None]
     if plan.job is not None and plan.status.benchmark is not None:
         manifests += _benchmark(obs, plan, plan.job, live, prompts)
@@ -103,4 +111,3 @@ def _benchmark(obs: Observation, plan: Plan, job: JobIntent, live: _Live, prompt
         config_map(owner, progress.id, job, drawn, prompts if prompts is not None else built_in_prompts()),
         benchmark_job(owner, progress.id, job, int(drawn["deadline_seconds"])),
     ]
-

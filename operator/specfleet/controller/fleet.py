@@ -96,7 +96,7 @@ class Fleet:
         self._wanted.pop(key, None)
 
     def judge_breaker(self, now: datetime) -> FleetView:
-        """Open when at least 3 deployments and more than 20 % of the fleet rolled back within an hour: a shared cause."""
+        """Open when >= 3 deployments and > 20 % of the fleet rolled back within an hour: a shared cause."""
         rolled = 0
         for body in self.cache.deployments.values():
             status = body.get("status") or {}

@@ -1,7 +1,7 @@
 """Entry point: Kopf watches, authenticates and runs the lifecycle; everything else happens in app.py.
 
-Handlers are `on.event` only: they put an object into the cache and a key into the queue, and decide nothing. Kopf writes
-no finalizer, no annotation and no status.
+Handlers are `on.event` only: they put an object into the cache and a key into the queue, and decide nothing.
+Kopf writes no finalizer, no annotation and no status.
 """
 
 import logging
@@ -57,14 +57,14 @@ def build_registry(app: App) -> kopf.OperatorRegistry:
 
 
 def _deployment_seen(app: App) -> Callable[..., Any]:
-    async def seen(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf's own name
+    async def seen(type: str | None, body: kopf.Body, **_: Any) -> None:
         app.see_deployment(type, dict(body))
 
     return seen
 
 
 def _child_seen(app: App, kind: Kind) -> Callable[..., Any]:
-    async def seen(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf's own name
+    async def seen(type: str | None, body: kopf.Body, **_: Any) -> None:
         app.see_child(kind, type, dict(body))
 
     return seen

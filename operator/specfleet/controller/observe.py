@@ -1,4 +1,4 @@
-"""observe: from what the watches and the probe have seen to one Observation. Reads memory only; no request, no clock."""
+"""observe: from what the watches and the probe have seen to one Observation. Reads memory only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,7 +65,8 @@ def observe(
 ) -> Observation:
     """One immutable picture of a deployment."""
     pods = _pods_by_arm(cache, key)
-    arms, bench = [], []
+    arms: list[ArmView] = []
+    bench: list[ArmView] = []
     for body in cache.children(key, kinds.DEPLOYMENT):
         view = _arm(body, pods, owner, around.prober, key)
         (bench if body["metadata"]["labels"].get(labels.ROLE) == labels.ROLE_BENCHMARK else arms).append(view)
@@ -109,9 +110,7 @@ def _arm(
     own = body["metadata"]["labels"]
     fingerprint = own[labels.FINGERPRINT]
     spec = owner.spec
-    views = [
-        _pod(pod, fingerprint, spec, prober, key) for pod in pods.get((fingerprint, own.get(labels.ROLE, "")), [])
-    ]
+    views = [_pod(pod, fingerprint, spec, prober, key) for pod in pods.get((fingerprint, own.get(labels.ROLE, "")), [])]
     return ArmView(
         name=body["metadata"]["name"],
         role=ArmRole(own[labels.ARM]),
@@ -214,5 +213,7 @@ def _command(owner: SpeculativeDeployment) -> Command | None:
 def _problems(owner: SpeculativeDeployment, around: Surroundings) -> tuple[str, ...]:
     found = []
     if owner.spec.traffic.parent_refs and not around.gateway_api:
-        found.append("spec.traffic.parentRefs: this cluster has no gateway.networking.k8s.io/v1 HTTPRoute; install Gateway API")
+        found.append(
+            "spec.traffic.parentRefs: this cluster has no gateway.networking.k8s.io/v1 HTTPRoute; install Gateway API"
+        )
     return tuple(found)

@@ -19,7 +19,7 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
     """Everything about one engine pod. `proof` comes from the operator's own probe (probe.py)."""
     metadata, status = pod["metadata"], pod.get("status", {})
     conditions = {one["type"]: one for one in status.get("conditions", [])}
-    container = next((one for one in status.get("containerStatuses", []) if one["name"] == CONTAINER), {})
+    container: RawObject = next((one for one in status.get("containerStatuses", []) if one["name"] == CONTAINER), {})
     ready = conditions.get("Ready", {})
     scheduled = conditions.get("PodScheduled", {})
     blocked = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
@@ -66,7 +66,9 @@ def _failure(pod: RawObject, container: RawObject, ended: RawObject) -> str | No
         parts.append(str(waiting["message"])[:300])
     if ended:
         last = str(ended.get("message", "")).strip().splitlines()
-        parts.append(f"last exit {ended.get('exitCode')} ({ended.get('reason')}){': ' + last[-1][:300] if last else ''}")
+        parts.append(
+            f"last exit {ended.get('exitCode')} ({ended.get('reason')}){': ' + last[-1][:300] if last else ''}"
+        )
     return "; ".join(parts) or None
 
 

@@ -20,7 +20,6 @@ from specfleet.controller.changes import Changes, Settled, find_changes
 from specfleet.controller.children import desired_children
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe, read_deployment
-from specfleet.controller.wanted import WantedArms
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import Plan
@@ -58,7 +57,6 @@ class Reconciler:
                 return None
             obs, plan, changes = self._think(key)
             await self._act(key, obs, plan, changes)
-        self._fleet.note(key, plan)
         return plan.requeue_seconds
 
     def _think(self, key: Key) -> tuple[Observation, Plan, Changes]:
@@ -85,7 +83,7 @@ class Reconciler:
         self._fleet.cache.put_deployment(body)
         selector = f"{labels.DEPLOYMENT}={base_labels(read_deployment(body))[labels.DEPLOYMENT]}"
         served = [kind for kind in kinds.WATCHED if not kind.optional or kind.kind in self._fleet.optional]
-        lists = await asyncio.gather(*(self._api.list(kind, namespace, selector) for kind in served))
+        lists = await asyncio.gather(*(self._api.list_all(kind, namespace, selector) for kind in served))
         for kind, bodies in zip(served, lists, strict=True):
             self._fleet.cache.replace_children(key, kind, bodies)
         return True
@@ -130,9 +128,7 @@ class Reconciler:
 
     def _tell(self, owner: SpeculativeDeployment, plan: Plan) -> None:
         for decision in plan.decisions:
-            log.info(
-                "%s/%s %s %s: %s", owner.namespace, owner.name, decision.action, decision.reason, decision.message
-            )
+            log.info("%s/%s %s %s: %s", owner.namespace, owner.name, decision.action, decision.reason, decision.message)
             self._metrics.count_decision(owner.namespace, owner.name, decision)
 
 

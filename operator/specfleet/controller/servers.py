@@ -61,7 +61,9 @@ class ServerBook:
             data = {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
             self._secrets[name] = (time.monotonic(), data)
 
-    def _with_auth(self, declared: PrometheusSpec, auth: PrometheusAuth, secret: dict[str, bytes]) -> MetricsServer | None:
+    def _with_auth(
+        self, declared: PrometheusSpec, auth: PrometheusAuth, secret: dict[str, bytes]
+    ) -> MetricsServer | None:
         if auth.type == "Bearer" and "token" in secret:
             return MetricsServer(declared.url, bearer_token=secret["token"].decode().strip(), tenant=declared.tenant)
         if auth.type == "Basic" and {"username", "password"} <= set(secret):
@@ -69,7 +71,7 @@ class ServerBook:
             return MetricsServer(declared.url, basic_auth=pair, tenant=declared.tenant)
         if auth.type == "MutualTLS" and {"tls.crt", "tls.key"} <= set(secret):
             files = self._files(auth.secret_name, secret)
-            authority = files["ca.crt"] if "ca.crt" in files else None
+            authority = files.get("ca.crt")
             pair = (files["tls.crt"], files["tls.key"])
             return MetricsServer(declared.url, client_certificate=pair, ca_bundle=authority, tenant=declared.tenant)
         log.warning("Secret %s lacks the keys of %s authentication", auth.secret_name, auth.type)
@@ -79,7 +81,7 @@ class ServerBook:
         """mTLS needs files: in a directory only this process can read."""
         if self._directory is None:
             self._directory = Path(mkdtemp(prefix="specfleet-tls-"))
-        written = {}
+        written: dict[str, str] = {}
         for key in ("tls.crt", "tls.key", "ca.crt"):
             if key in secret:
                 path = self._directory / f"{name}-{key}"

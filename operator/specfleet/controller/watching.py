@@ -29,13 +29,17 @@ class Watching:
     """Reads the metrics of the whole fleet and keeps the reports that decide() sees."""
 
     def __init__(
-        self, fleet: Fleet, servers: Callable[[SpeculativeDeployment], MetricsServer | None], wake: Callable[[Key], None]
+        self,
+        fleet: Fleet,
+        servers: Callable[[SpeculativeDeployment], MetricsServer | None],
+        wake: Callable[[Key], None],
     ) -> None:
         self._fleet = fleet
         self._servers = servers
         self._wake = wake
         self._collector = Collector()
         self._watch = Watch()
+        self._watched: set[tuple[str, str, str]] = set()
 
     @property
     def queries(self) -> int:
@@ -51,7 +55,7 @@ class Watching:
         targets: dict[MetricsServer, list[Target]] = {}
         keys: dict[tuple[str, str, str], Key] = {}
         shortest = 4 * LONGEST_TICK_SECONDS
-        for key in self._fleet.cache.keys():
+        for key in self._fleet.cache.known():
             target, server = self._target(key, now)
             if target is None:
                 continue
@@ -65,8 +69,9 @@ class Watching:
         self._watch.observe(now, feeds)
         for watched, key in keys.items():
             self._publish(key, self._watch.report(watched))
-        for gone in set(self._watch.keys()) - set(keys):
+        for gone in self._watched - set(keys):
             self._watch.forget(gone)
+        self._watched = set(keys)
         return max(1.0, min(LONGEST_TICK_SECONDS, shortest / 4))
 
     def _target(self, key: Key, now: datetime) -> tuple[Target | None, MetricsServer | None]:
@@ -103,7 +108,9 @@ def build_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
         ]
         if pods:
             arms[role] = tuple(pods)
-    promoted = obs.wanted(status.stable.speculative if status.stable and status.stable.speculative else status.candidate)
+    promoted = obs.wanted(
+        status.stable.speculative if status.stable and status.stable.speculative else status.candidate
+    )
     step = spec.rollout.steps[min(status.step or 0, len(spec.rollout.steps) - 1)]
     return Target(
         key=(obs.deployment.namespace, obs.deployment.name, obs.deployment.uid),
@@ -152,4 +159,3 @@ def _gist(report: WatchReport) -> object:
     slower = comparison is not None and (comparison.tpot_ratio_lower or 0.0) > 1.0
     findings = tuple((one.signal, one.stage, one.attribution, one.pod) for one in report.suspicions)
     return report.answer, findings, slower, report.calibration is not None
-

@@ -87,10 +87,12 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
         return _true(finding.reason, f"{finding.field_path}: {finding.message}. {finding.remedy}")
     if status.revision_refused is not None and status.revision_refused == status.revision:
         last = status.last_decision
-        return _true("RevisionRolledBack", last.message if last else "the changed model or engine failed; stable serves")
-    if obs.spec.rollout.require_speculation and status.phase in (*REFUSED, Phase.BASELINE) and obs.spec.speculation:
-        if status.phase is not Phase.BASELINE or status.trials:
-            return _true(status.phase_reason or "SpeculationNotServing", "rollout.requireSpeculation is true")
+        return _true(
+            "RevisionRolledBack", last.message if last else "the changed model or engine failed; stable serves"
+        )
+    refused = status.phase in REFUSED or (status.phase is Phase.BASELINE and bool(status.trials))
+    if obs.spec.rollout.require_speculation and obs.spec.speculation and refused:
+        return _true(status.phase_reason or "SpeculationNotServing", "rollout.requireSpeculation is true")
     arm = obs.arm(obs.baseline.fingerprint)
     if status.stable is None:
         fault = start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds) or no_room(arm, obs.now)

@@ -1,4 +1,4 @@
-"""What a changed spec does to the phase: A -> B, A -> B -> A, A -> B -> C at any moment. The serving arm keeps serving."""
+"""What a changed spec does to the phase: A -> B, A -> B -> A, A -> B -> C at any moment. What serves stays."""
 
 from hashlib import sha256
 
@@ -11,7 +11,7 @@ RESTING = (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED)
 
 
 def revision_name(obs: Observation) -> str:
-    """Name of the ControllerRevision of the present spec: by the arms it asks for, so that A -> B -> A gives A's name."""
+    """ControllerRevision of the present spec, named by the arms it asks for: A -> B -> A gives A's name again."""
     arms = "/".join(arm.fingerprint for arm in (obs.baseline, *obs.proposers))
     return f"{obs.deployment.name[:50]}-{sha256(arms.encode()).hexdigest()[:10]}"
 
@@ -37,7 +37,9 @@ def follow_spec(turn: Turn) -> None:
 
 def _other_engine(turn: Turn) -> None:
     """A changed model or engine. What serves goes on serving; a trial in flight is drained by the exchange."""
-    turn.decide("NewRevision", "SpecChanged", "model, engine or pods changed: the new plain arm has to prove itself first")
+    turn.decide(
+        "NewRevision", "SpecChanged", "model, engine or pods changed: the new plain arm has to prove itself first"
+    )
     turn.enter(
         Phase.DEPLOYING,
         "SpecChanged",
@@ -57,11 +59,15 @@ def _other_proposers(turn: Turn) -> None:
     wanted = {arm.fingerprint for arm in turn.obs.proposers}
     promoted = stable.speculative
     if promoted is not None and promoted not in wanted:
-        start_rollback(turn, "SpecChanged", "the promoted proposer is no longer in the spec", counts=False, verdict=None)
+        start_rollback(
+            turn, "SpecChanged", "the promoted proposer is no longer in the spec", counts=False, verdict=None
+        )
     elif promoted is not None:
         turn.set(stable=stable.model_copy(update={"name": turn.status.revision or stable.name}))
         if turn.status.phase not in (Phase.SPECULATIVE, Phase.INVESTIGATING, Phase.ROLLING_BACK):
-            turn.enter(Phase.SPECULATIVE, "SpecChangedBack", candidate=promoted, step=None, step_since=None, benchmark=None)
+            turn.enter(
+                Phase.SPECULATIVE, "SpecChangedBack", candidate=promoted, step=None, step_since=None, benchmark=None
+            )
     elif turn.status.phase is Phase.CANARY and turn.status.candidate not in wanted:
         start_rollback(turn, "SpecChanged", "the candidate is no longer in the spec", counts=False, verdict=None)
     elif turn.status.phase in (*RESTING, Phase.DEPLOYING):

@@ -1,4 +1,4 @@
-"""How many pods each serving arm should have in a phase. Sums may use extra replicas; exchange() keeps within the room."""
+"""How many pods each serving arm should have in a phase. exchange() keeps within the room."""
 
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.operation import Control
@@ -9,7 +9,7 @@ from specfleet.decide.observation import Observation
 CONTROL_SHARE = 1 / 8
 """Share of pods that stay plain after promotion (at least one): +12 % of the GPUs of 8 replicas (design, room)."""
 ATTRIBUTION_SHARE = 1 / 2
-"""Share of plain pods while a suspicion is attributed: a small control is slow (knowledge: 135 min at 5 %, 29 at 50 %)."""
+"""Share of plain pods while a suspicion is attributed: a small control is slow (135 min at 5 %, 29 at 50 %)."""
 
 
 def control_replicas(spec: DeploymentSpec) -> int:
@@ -50,8 +50,7 @@ def canary(spec: DeploymentSpec, stable: RevisionStatus, candidate: str, step: i
     if total == 1:
         return {primary: 1 if spec.capacity.max_extra_replicas else 0, candidate: 1}
     pods = min(pods, total - 1)
-    split = {primary: total - pods, candidate: pods}
-    return split
+    return {primary: total - pods, candidate: pods}
 
 
 def target(obs: Observation, status: DeploymentStatus) -> dict[str, int]:

@@ -62,7 +62,9 @@ def _turns(pair: int) -> list[tuple[ArmRole, ...]]:
     return order if pair % 2 == 0 else order[::-1]
 
 
-def of_benchmark(evidence: tuple[BenchmarkEvidenceSpec, ...], progress: BenchmarkProgress) -> list[BenchmarkEvidenceSpec]:
+def of_benchmark(
+    evidence: tuple[BenchmarkEvidenceSpec, ...], progress: BenchmarkProgress
+) -> list[BenchmarkEvidenceSpec]:
     """Evidence of this benchmark, in the order of the pairs."""
     mine = [one for one in evidence if one.benchmark == progress.id]
     return sorted(mine, key=lambda one: (one.pair, one.unit))

@@ -1,6 +1,5 @@
-"""Adapter of the port over kubernetes.aio: raw JSON both ways (its models would triple the memory), explicit time-outs."""
+"""Adapter of the port over kubernetes.aio: raw JSON both ways (its models would triple the memory)."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -16,6 +15,7 @@ from specfleet.kube.port import (
     ConflictError,
     ForbiddenError,
     InvalidError,
+    JsonPatch,
     KubeError,
     NotFoundError,
     UnavailableError,
@@ -55,7 +55,7 @@ class AioKubeApi:
         """One object. Raises NotFoundError."""
         return await self._ask("GET", kind.path(namespace, name))
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str | None = None) -> list[RawObject]:
+    async def list_all(self, kind: Kind, namespace: str | None, selector: str | None = None) -> list[RawObject]:
         """All objects of a kind, in pages of 500."""
         found: list[RawObject] = []
         query: dict[str, str] = {"limit": str(PAGE)}
@@ -93,7 +93,7 @@ class AioKubeApi:
         return await self._write("replace", kind, "PUT", path, {"fieldManager": FIELD_MANAGER}, manifest)
 
     async def patch_status(self, kind: Kind, current: RawObject, status: RawObject) -> RawObject:
-        """Replace status of exactly this object: fields that are no longer there are removed (merge patch with null)."""
+        """Replace status of exactly this object; fields that are gone are removed (merge patch with null)."""
         meta = current["metadata"]
         body = {
             "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
@@ -102,7 +102,7 @@ class AioKubeApi:
         path = kind.path(meta["namespace"], meta["name"], "status")
         return await self._write("patch-status", kind, "PATCH", path, {"fieldManager": FIELD_MANAGER}, body, MERGE)
 
-    async def json_patch(self, kind: Kind, namespace: str, name: str, operations: list[dict[str, Any]]) -> RawObject:
+    async def json_patch(self, kind: Kind, namespace: str, name: str, operations: JsonPatch) -> RawObject:
         """RFC 6902 patch."""
         path = kind.path(namespace, name)
         return await self._write("patch", kind, "PATCH", path, {"fieldManager": FIELD_MANAGER}, operations, JSON_PATCH)
@@ -116,7 +116,14 @@ class AioKubeApi:
             return
 
     async def _write(
-        self, verb: str, kind: Kind, method: str, path: str, query: dict[str, str], body: Any, content: str | None = None
+        self,
+        verb: str,
+        kind: Kind,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Any,
+        content: str | None = None,
     ) -> RawObject:
         self.writes[(verb, kind.kind)] = self.writes.get((verb, kind.kind), 0) + 1
         return await self._ask(method, path, query, body, content)
@@ -136,7 +143,7 @@ class AioKubeApi:
             )
             response = await self._client.call_api(*request, _request_timeout=TIMEOUT_SECONDS)
             data = await response.read()
-        except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
         if response.status >= 400:
             raise _error(method, path, response.status, data)

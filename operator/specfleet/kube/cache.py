@@ -66,7 +66,7 @@ class Cache:
         slots.update(fresh)
         return _versions(before) != _versions(fresh)
 
-    def keys(self) -> list[Key]:
+    def known(self) -> list[Key]:
         """All deployments, in a stable order."""
         return sorted(self.deployments)
 

@@ -7,6 +7,9 @@ from specfleet.kube.kinds import Kind
 
 FIELD_MANAGER = "specfleet"
 
+JsonPatch = list[dict[str, Any]]
+"""RFC 6902 operations."""
+
 
 class KubeError(Exception):
     """The API server refused or could not be asked. `message` is its own text, fit for a status."""
@@ -43,7 +46,7 @@ class KubeApi(Protocol):
     async def get(self, kind: Kind, namespace: str, name: str) -> RawObject:
         """One object. Raises NotFoundError."""
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str | None = None) -> list[RawObject]:
+    async def list_all(self, kind: Kind, namespace: str | None, selector: str | None = None) -> list[RawObject]:
         """All objects of a kind, by label selector, in pages."""
 
     async def apply(self, manifest: RawObject) -> RawObject:
@@ -58,7 +61,7 @@ class KubeApi(Protocol):
     async def patch_status(self, kind: Kind, current: RawObject, status: RawObject) -> RawObject:
         """Replace status of exactly this object (UID and resourceVersion). Raises ConflictError, NotFoundError."""
 
-    async def json_patch(self, kind: Kind, namespace: str, name: str, operations: list[dict[str, Any]]) -> RawObject:
+    async def json_patch(self, kind: Kind, namespace: str, name: str, operations: JsonPatch) -> RawObject:
         """RFC 6902 patch, for the two weights of a route that is not ours."""
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:

@@ -88,7 +88,7 @@ def engine_container(spec: DeploymentSpec, engine: EngineArm) -> RawObject:
         container["imagePullPolicy"] = template.image_pull_policy
     mounts = list(template.volume_mounts)
     if template.shared_memory_size:
-        mounts.append({"name": "specfleet-shm", "mountPath": "/dev/shm"})
+        mounts.append({"name": "specfleet-shm", "mountPath": "/dev/shm"})  # noqa: S108 - where the engine expects it
     if mounts:
         container["volumeMounts"] = mounts
     return container

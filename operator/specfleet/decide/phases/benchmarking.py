@@ -30,16 +30,25 @@ def _interrupted(turn: Turn, candidate: WantedArm, outcome: measure.Interruption
         hold(turn, reason, outcome.fault.message)
         return
     turn.decide("RefuseCandidate", outcome.fault.reason, f"{candidate.label}: {outcome.fault.message}", Verdict.FAIL)
-    _close(turn, TrialStatus(
-        fingerprint=candidate.fingerprint, proposer=candidate.label, verdict=Verdict.FAIL, reason=outcome.fault.reason
-    ))
+    _close(
+        turn,
+        TrialStatus(
+            fingerprint=candidate.fingerprint,
+            proposer=candidate.label,
+            verdict=Verdict.FAIL,
+            reason=outcome.fault.reason,
+        ),
+    )
 
 
 def _judged(turn: Turn, candidate: WantedArm, outcome: BenchmarkVerdict) -> None:
     progress = turn.status.benchmark
     assert progress is not None
-    names = tuple(f"{turn.obs.deployment.name}-{progress.id}-{one.unit}" for one in (*turn.obs.evidence, *turn.record)
-                  if one.benchmark == progress.id)
+    names = tuple(
+        f"{turn.obs.deployment.name}-{progress.id}-{one.unit}"
+        for one in (*turn.obs.evidence, *turn.record)
+        if one.benchmark == progress.id
+    )
     turn.set(cells=list(outcome.cells))
     turn.decide("Judge", outcome.reason, f"{candidate.label}: {outcome.message}", outcome.verdict, names)
     if outcome.verdict is Verdict.ERROR:

@@ -125,4 +125,3 @@ def _calibration(turn: Turn, candidate: str) -> Calibration | None:
         drafted_tokens=int(window.draft_tokens),
         source="Canary",
     )
-

@@ -133,7 +133,12 @@ def _judged(turn: Turn, case: Investigation, outcome: BenchmarkVerdict) -> None:
         return
     turn.decide("Judge", outcome.reason, outcome.message, outcome.verdict)
     if outcome.verdict is Verdict.PASS:
-        _close(turn, "StillFaster", f"{case.signal}, but measured again it still gains: {outcome.message}", recalibrate=True)
+        _close(
+            turn,
+            "StillFaster",
+            f"{case.signal}, but measured again it still gains: {outcome.message}",
+            recalibrate=True,
+        )
     else:
         _close(turn, "NotProven", f"{case.message}; measured again: {outcome.message}")
 
@@ -152,7 +157,7 @@ def _merge_cells(turn: Turn, outcome: BenchmarkVerdict) -> list[object]:
 
 
 def _close(turn: Turn, reason: str, message: str, recalibrate: bool = False) -> None:
-    """Back to watching, with a cool-down. A new normal is taken only from a passed benchmark, never from drifted traffic."""
+    """Back to watching, with a cool-down. Only a passed benchmark makes a new normal, never drifted traffic."""
     turn.decide("CloseInvestigation", reason, message)
     turn.act()
     calibration: Calibration | None = turn.status.calibration

@@ -32,7 +32,11 @@ def baseline(turn: Turn) -> None:
         turn.look_again(300)
         return
     if turn.spec.capacity.max_extra_replicas == 0:
-        hold(turn, "InsufficientCapacity", "capacity.maxExtraReplicas is 0: no pod can be measured beside the serving ones")
+        hold(
+            turn,
+            "InsufficientCapacity",
+            "capacity.maxExtraReplicas is 0: no pod can be measured beside the serving ones",
+        )
         return
     start_benchmark(turn, candidate, "Qualify")
 
@@ -44,7 +48,7 @@ def next_candidate(turn: Turn) -> WantedArm | None:
 
 
 def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple[str, ...] = ()) -> None:
-    """Enter (or stay in) a benchmark with an id of its own, so that its Jobs and evidence have names before they exist."""
+    """Begin a benchmark with an id of its own, so that its Jobs and evidence have names before they exist."""
     pairs = turn.spec.benchmark.pairs
     seed = f"{turn.obs.deployment.uid}/{candidate.fingerprint}/{purpose}/{turn.now.isoformat()}"
     progress = BenchmarkProgress(

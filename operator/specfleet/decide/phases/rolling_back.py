@@ -8,7 +8,7 @@ from specfleet.decide.turn import Turn
 
 
 def rolling_back(turn: Turn) -> None:
-    """Forget the promoted proposer, exchange the pods, then wait in RolledBack (or in Baseline if no attempt counts)."""
+    """Forget the promoted proposer, exchange the pods, then rest in RolledBack (Baseline if no attempt counts)."""
     stable, revision = turn.status.stable, turn.status.revision or ""
     trial_of_revision = turn.status.candidate == turn.obs.baseline.fingerprint and stable is not None
     if stable is not None and stable.speculative is not None and not trial_of_revision:

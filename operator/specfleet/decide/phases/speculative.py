@@ -40,7 +40,11 @@ def hard_fault(turn: Turn) -> bool:
         return True
     for one in turn.obs.watch.suspicions:
         confirmed = one.severity is Severity.HARD and one.stage is Stage.CONFIRMED
-        if confirmed and one.attribution in (Attribution.SPECULATION, Attribution.HISTORICAL) and rollback_allowed(turn):
+        if (
+            confirmed
+            and one.attribution in (Attribution.SPECULATION, Attribution.HISTORICAL)
+            and rollback_allowed(turn)
+        ):
             start_rollback(turn, one.signal.value, one.message)
             return True
     return False
