@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _SHORT = re.compile(r"^-[A-Za-z]")
 
@@ -14,6 +14,8 @@ class Flag:
     name: str
     """With dashes, as vLLM normalises it: `--max_num_seqs` is `--max-num-seqs`."""
     values: tuple[str, ...] = ()
+    index: int = field(default=-1, compare=False)
+    """Place in engine.args, for messages; -1 for flags that specfleet adds."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -36,16 +38,17 @@ class Flag:
 def parse_flags(args: Iterable[str]) -> tuple[Flag, ...]:
     """Flags in the order written. `--flag=value` and `--flag value` give the same Flag."""
     flags: list[Flag] = []
-    for token in args:
+    for index, token in enumerate(args):
         if token.startswith("--") and len(token) > len("--"):
             name, separator, value = token.partition("=")
-            flags.append(Flag(_normal(name), (value,) if separator else ()))
+            flags.append(Flag(_normal(name), (value,) if separator else (), index))
         elif _SHORT.match(token):
-            flags.append(Flag(token))
+            flags.append(Flag(token, (), index))
         elif flags:
-            flags[-1] = Flag(flags[-1].name, (*flags[-1].values, token))
+            last = flags[-1]
+            flags[-1] = Flag(last.name, (*last.values, token), last.index)
         else:
-            flags.append(Flag("", (token,)))
+            flags.append(Flag("", (token,), index))
     return tuple(flags)
 
 

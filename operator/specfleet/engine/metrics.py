@@ -98,6 +98,16 @@ METRICS = (
 )
 """In order of preference: where two names exist at once, the first listed is the newer one."""
 
+DEFAULT_TOKEN_EDGES_SECONDS = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+"""Built-in bucket edges of inter-token latency and per-request TPOT, the same from 0.8.5 to 0.33."""
+DEFAULT_FIRST_TOKEN_EDGES_SECONDS = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
+)  # fmt: skip
+"""Built-in bucket edges of time to first token."""
+
 
 def metric_name(quantity: Quantity, version: EngineVersion) -> str | None:
     """The name under which this version exposes the quantity, None where it does not."""

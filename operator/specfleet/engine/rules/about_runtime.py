@@ -1,0 +1,189 @@
+"""Rules about the engine's scheduler and runners: what a method cannot run together with."""
+
+from collections.abc import Iterator
+
+from specfleet.api.speculation import Method
+from specfleet.engine.findings import Severity
+from specfleet.engine.flags import Flag, find, integer, switched_on
+from specfleet.engine.methods import Runner
+from specfleet.engine.rules.case import ARGS, ENV, ProposerCase
+from specfleet.engine.rules.rule import Hit, Shows, proposer_rule
+
+RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+_ON = Flag("--optimization-level", ("2",))
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="the method drafts from tokens on the CPU and has to wait for them; asked explicitly, vLLM refuses",
+    remedy="Remove --async-scheduling (vLLM then switches it off itself), or use ngram_gpu, eagle, mtp or draft_model",
+    source="vllm 0.32 source: async scheduling is only supported with EAGLE/MTP/Draft Model/NGram GPU/DSpark",
+)
+def async_scheduling_unsupported(case: ProposerCase) -> Iterator[Hit]:
+    """--async-scheduling with ngram, suffix or medusa."""
+    if switched_on(case.flags, "--async-scheduling") and not case.facts.asynchronous:
+        yield Hit(ARGS, f"--async-scheduling excludes {case.method}")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="the runner that the environment forces does not have the method",
+    remedy=f"Remove {RUNNER_VARIABLE} from engine.env",
+    source="vllm 0.32 source",
+    since="0.18",
+)
+def wrong_model_runner(case: ProposerCase) -> Iterator[Hit]:
+    """The environment forces a model runner that cannot run the method."""
+    if case.runner_v2 is None:
+        return
+    forced = Runner.V2 if case.runner_v2 else Runner.V1
+    if case.facts.runner not in (Runner.BOTH, forced):
+        yield Hit(ENV, f"{RUNNER_VARIABLE} forces runner {forced}, {case.method} runs on {case.facts.runner} only")
+        return
+    draft = case.proposer.draft
+    if not case.runner_v2 or draft is None:
+        return
+    for field, value in (
+        ("heterogeneousVocabulary", draft.heterogeneous_vocabulary),
+        ("parallelDrafting", draft.parallel_drafting),
+    ):
+        if value:
+            yield Hit(case.at(f"draft.{field}"), f"{RUNNER_VARIABLE} forces runner V2, {field} runs on V1 only")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="CPU engines have neither pinned memory nor the V2 runner",
+    remedy="Use ngram, suffix, draft_model, eagle, eagle3 or medusa on CPU, or a GPU image",
+    source="vllm 0.32 run on CPU (ngram_gpu); vllm 0.32 source (dspark)",
+)
+def method_needs_gpu(case: ProposerCase) -> Iterator[Hit]:
+    """ngram_gpu or dspark on a CPU image."""
+    if case.cpu_engine and case.method in (Method.NGRAM_GPU, Method.DSPARK):
+        yield Hit(case.at("method"), f"{case.method} does not run on a CPU engine")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="the CPU worker asserts that speculation is off",
+    remedy="Use vLLM 0.20 or newer on CPU",
+    source="vllm 0.9 to 0.19 source",
+    since="0.9",
+    last="0.19",
+)
+def cpu_engine_without_speculation(case: ProposerCase) -> Iterator[Hit]:
+    """Speculation on CPU before 0.20."""
+    if case.cpu_engine:
+        yield Hit(case.at("method"), f"vLLM {case.version} does not speculate on CPU")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="processors would see drafted tokens; the engine refuses to start",
+    remedy="Remove the processors, or speculate with plain requests only",
+    source="vllm 0.32 source",
+)
+def logits_processors_unsupported(case: ProposerCase) -> Iterator[Hit]:
+    """Custom logits processors with speculation."""
+    if find(case.flags, "--logits-processors", "--logits-processor-pattern") is not None:
+        yield Hit(ARGS, "custom logits processors exclude speculation")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="the backend cannot roll back tokens that were drafted and rejected",
+    remedy="Use xgrammar, guidance or outlines",
+    source="vllm 0.32 source",
+)
+def structured_backend_unsupported(case: ProposerCase) -> Iterator[Hit]:
+    """lm-format-enforcer with speculation."""
+    if case.structured_backend == "lm-format-enforcer":
+        yield Hit(ARGS, "the structured output backend lm-format-enforcer excludes speculation")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="the head needs hidden states of every prompt token",
+    remedy="Remove --kv-sharing-fast-prefill",
+    source="vllm 0.32 source",
+)
+def fast_prefill_unsupported(case: ProposerCase) -> Iterator[Hit]:
+    """--kv-sharing-fast-prefill with an EAGLE-like head."""
+    heads = (Method.EAGLE, Method.EAGLE3, Method.MTP, Method.DFLASH, Method.DSPARK)
+    if switched_on(case.flags, "--kv-sharing-fast-prefill") and case.method in heads:
+        yield Hit(ARGS, f"--kv-sharing-fast-prefill excludes {case.method}")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="every running request needs room for its drafted tokens in one step",
+    remedy="Raise --max-num-batched-tokens, lower --max-num-seqs or lower numSpeculativeTokens",
+    source="vllm 0.32 source",
+)
+def batch_too_small_for_drafts(case: ProposerCase) -> Iterator[Hit]:
+    """--max-num-batched-tokens does not hold the drafting slots of --max-num-seqs requests."""
+    budget, requests = integer(case.flags, "--max-num-batched-tokens"), integer(case.flags, "--max-num-seqs")
+    if budget is None or requests is None or case.tokens is None:
+        return
+    if case.lora and budget < requests * (case.tokens + 1):
+        yield Hit(ARGS, f"with LoRA {requests} requests need {requests * (case.tokens + 1)} tokens, not {budget}")
+    elif budget <= requests * _drafting_slots(case):
+        yield Hit(ARGS, f"{requests} requests need more than {requests * _drafting_slots(case)} tokens, not {budget}")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="adaptive verification changes the batch's shape, which needs full CUDA graphs on one pipeline stage",
+    remedy="Remove dspark.adaptiveVerification, or the setting that excludes it",
+    source="vllm 0.32 source",
+    since="0.28",
+)
+def adaptive_verification_conflict(case: ProposerCase) -> Iterator[Hit]:
+    """dspark.adaptiveVerification with LoRA, pipeline parallelism or eager mode."""
+    if case.proposer.dspark is None or not case.proposer.dspark.adaptive_verification:
+        return
+    conflicts = {
+        "LoRA": case.lora,
+        "pipelineParallelSize above 1": case.spec.engine.pipeline_parallel_size > 1,
+        "--enforce-eager": switched_on(case.flags, "--enforce-eager"),
+    }
+    for name, present in conflicts.items():
+        if present:
+            yield Hit(case.at("dspark.adaptiveVerification"), f"adaptive verification excludes {name}")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="the compiled look-up kernel needs vLLM's compilation, which this setting switches off",
+    remedy="Raise the optimisation level, or use ngram",
+    source="specfleet (public reports: No compilation mode is set)",
+    since="0.18",
+)
+def ngram_gpu_needs_compilation(case: ProposerCase) -> Iterator[Hit]:
+    """ngram_gpu with compilation off."""
+    off = find(case.flags, "-O0") is not None or (find(case.flags, "--optimization-level", "-O") or _ON).text == "0"
+    if case.method is Method.NGRAM_GPU and off:
+        yield Hit(ARGS, "ngram_gpu needs compilation, which optimisation level 0 switches off")
+
+
+def _drafting_slots(case: ProposerCase) -> int:
+    """Extra slots per request beyond its own query token (table in vLLM's SpeculativeConfig)."""
+    k, draft = case.tokens or 0, case.proposer.draft
+    parallel = draft is not None and bool(draft.parallel_drafting)
+    if case.method is Method.DFLASH:
+        return k
+    if case.method is Method.DSPARK:
+        return k - 1
+    if case.method is Method.DRAFT_MODEL:
+        return k if parallel else 1
+    return k - 1 if parallel else 0
