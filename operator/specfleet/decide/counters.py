@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfleet.api.status import ArmRole
-from specfleet.decide.target import Target
 from specfleet.decide.watch_report import Answer
+from specfleet.decide.watch_target import Target
 
 Floats = NDArray[np.float64]
 

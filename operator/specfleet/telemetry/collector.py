@@ -13,8 +13,8 @@ import numpy as np
 
 from specfleet.api.status import ArmRole
 from specfleet.decide.counters import TargetFeed, Window
-from specfleet.decide.target import Key, Target, TargetPod
 from specfleet.decide.watch_report import Answer
+from specfleet.decide.watch_target import Key, Target, TargetPod
 from specfleet.telemetry.deltas import MAX_SCRAPE_INTERVAL_SECONDS, intervals
 from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
 from specfleet.telemetry.queries import SERIES_PER_POD, fleet_queries

@@ -38,8 +38,12 @@ class Target:
     confirm_seconds: float = 600.0
     min_requests: int = 200
     """Requests that each arm must finish before the comparison may Pass."""
+    fingerprint: str = ""
+    """Of the speculative arm. When it changes, everything learned about the old one is dropped."""
     calibration: Calibration | None = None
     method: Method | None = None
+    scheduled_depth: bool = False
+    """k follows the batch size: then only the position-0 rate is watched, the overall rate moves with the load."""
     guardrails: GuardrailsSpec = field(default_factory=GuardrailsSpec)
     interesting_drop_ratio: float = 0.15
     rollback_error_share_ratio: float = 0.01

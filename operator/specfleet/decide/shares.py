@@ -1,0 +1,82 @@
+"""Error shares of both arms as arrays: is the speculative one worse by more than is allowed, at any traffic?"""
+
+import numpy as np
+
+from specfleet.decide.bank import Rows
+from specfleet.decide.counters import Counter, Floats
+from specfleet.decide.drift import wilson_bounds
+
+DISPERSION = 3.0
+"""Errors come in bursts (retries): fewer independent events than counted ones."""
+STRICT_Z = (5.0, 4.0)
+"""Server errors roll back at once, so they have to be surer than 4xx."""
+CONTROL_Z = 2.0
+MIN_EVENTS = 5.0
+MIN_REQUESTS = 20.0
+MEMORY = np.array([0.87, 0.98])
+"""Weight of what was known a window ago (server errors: minutes, 4xx: the best part of an hour), once there are enough
+requests; below that nothing is forgotten."""
+
+SERVER, CLIENT = 0, 1
+SPECULATIVE, BASELINE = 0, 1
+
+
+class ShareBank:
+    """Recent failed and all requests, [server or client, speculative or baseline, events or requests, row]."""
+
+    def __init__(self, rows: int) -> None:
+        self.sums = np.zeros((2, 2, 2, rows))
+
+    def grow(self, rows: int) -> None:
+        """Make room for so many rows."""
+        old = self.sums
+        self.sums = np.zeros((2, 2, 2, rows))
+        self.sums[..., : old.shape[-1]] = old
+
+    def clear(self, row: int) -> None:
+        """Forget one row."""
+        self.sums[..., row] = 0.0
+
+    def step(self, rows: Rows, speculative: Floats, baseline: Floats) -> None:
+        """Take in one window, (COUNTERS, n) deltas of each arm."""
+        fresh = np.stack([_events(speculative), _events(baseline)], axis=1)
+        old = self.sums[..., rows]
+        requests = old[:, :1, 1:]
+        self.sums[..., rows] = (
+            old * np.clip(2 * MIN_REQUESTS / np.maximum(requests, 1e-9), MEMORY[:, None, None, None], 1.0) + fresh
+        )
+
+    def excess(self, row: int, kind: int) -> tuple[float, float, float]:
+        """Of one row: share in the speculative arm, in the baseline, and the lower bound of the difference.
+
+        Without baseline requests the difference is against a share of 0.
+        """
+        events, requests = self.sums[kind, :, 0, row], self.sums[kind, :, 1, row]
+        if events[SPECULATIVE] < MIN_EVENTS or requests[SPECULATIVE] < MIN_REQUESTS:
+            return _share(events[0], requests[0]), _share(events[1], requests[1]), -1.0
+        lower, _ = wilson_bounds(events[SPECULATIVE], requests[SPECULATIVE], STRICT_Z[kind], DISPERSION)
+        upper = 0.0
+        if requests[BASELINE] > 0:
+            upper = float(wilson_bounds(events[BASELINE], requests[BASELINE], CONTROL_Z, DISPERSION)[1])
+        return _share(events[0], requests[0]), _share(events[1], requests[1]), float(lower) - upper
+
+
+def server_errors(counts: Floats) -> Floats:
+    """Requests that failed on the engine's side. Aborts are left out: clients cancel for reasons of their own."""
+    return np.asarray(counts[Counter.FAILED] + counts[Counter.HTTP_SERVER_ERROR])
+
+
+def all_requests(counts: Floats) -> Floats:
+    """Requests that came to an end: HTTP answers where they are counted, else the engine's own count."""
+    http = counts[Counter.HTTP_OK] + counts[Counter.HTTP_CLIENT_ERROR] + counts[Counter.HTTP_SERVER_ERROR]
+    engine = counts[Counter.FINISHED] + counts[Counter.FAILED] + counts[Counter.ABORTED]
+    return np.asarray(np.maximum(http, engine + counts[Counter.HTTP_CLIENT_ERROR]))
+
+
+def _events(counts: Floats) -> Floats:
+    total = all_requests(counts)
+    return np.stack([np.stack([server_errors(counts), total]), np.stack([counts[Counter.HTTP_CLIENT_ERROR], total])])
+
+
+def _share(events: float, requests: float) -> float:
+    return float(events / requests) if requests > 0 else 0.0

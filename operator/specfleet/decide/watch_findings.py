@@ -1,0 +1,298 @@
+"""From detector state to findings in words: which signal, how sure, whose fault, which pod, since when."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specfleet.api.status import ArmRole
+from specfleet.decide.bank import CONFIRM_REQUESTS, Detector, DetectorBank
+from specfleet.decide.bank import Stage as BankStage
+from specfleet.decide.calibration import LOOKUP_METHODS
+from specfleet.decide.counters import Window
+from specfleet.decide.drift import CONFIRM_RATIO, NULL_RATIO, wilson_bounds
+from specfleet.decide.shares import CLIENT, MIN_REQUESTS, SERVER, ShareBank
+from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
+
+if TYPE_CHECKING:
+    from specfleet.decide.watch import PodRecord, Record
+
+STUCK_WINDOWS = 2
+STUCK_SECONDS = 30.0
+POD_DISPERSIONS = 5.0
+SHARED_PART = 0.5
+"""The control degrades by at least this part of what the speculative arm does: a shared cause."""
+OWN_PART = 0.33
+EXPLAINED_PART = 0.5
+EXPLAINED_LEAST = 0.05
+"""A fall of the accepted length (log) below this explains nothing."""
+FLOOR_Z = 3.0
+
+_SIGNALS: Mapping[Detector, tuple[Signal, Severity]] = {
+    Detector.ACCEPTANCE: (Signal.ACCEPTANCE_DRIFT, Severity.ECONOMIC),
+    Detector.POSITION_ZERO: (Signal.ACCEPTANCE_DRIFT, Severity.ECONOMIC),
+    Detector.ACCEPTANCE_SLOW: (Signal.ACCEPTANCE_RAMP, Severity.ECONOMIC),
+    Detector.POSITION_ZERO_SLOW: (Signal.ACCEPTANCE_RAMP, Severity.ECONOMIC),
+    Detector.TPOT: (Signal.TPOT_REGRESSION, Severity.SLO),
+    Detector.TTFT: (Signal.TTFT_REGRESSION, Severity.SLO),
+    Detector.LOST_GAIN: (Signal.LOST_GAIN, Severity.ECONOMIC),
+}
+_ORDER = (
+    Answer.UNAVAILABLE,
+    Answer.SCHEMA_MISSING,
+    Answer.TARGET_DOWN,
+    Answer.STALE,
+    Answer.NOT_SPECULATING,
+    Answer.INSUFFICIENT,
+    Answer.NO_TRAFFIC,
+)
+"""Which answer speaks for the deployment when arms differ: the one that needs a person most."""
+
+
+def overall_answer(answers: Mapping[ArmRole, tuple[Answer, str]], last: Mapping[ArmRole, Window]) -> tuple[Answer, str]:
+    """OK only when every arm with pods is OK now and in its last window."""
+    found: list[tuple[Answer, str]] = []
+    for role, (answer, message) in answers.items():
+        found.append((answer, f"{role.value}: {message}" if message else ""))
+        window = last.get(role)
+        if answer is Answer.OK:
+            found.append(
+                (window.answer, f"{role.value}: {window.message}" if window.message else "")
+                if window is not None
+                else (Answer.INSUFFICIENT, f"{role.value}: no window has closed yet")
+            )
+    if not found:
+        return Answer.INSUFFICIENT, "no arm has a pod"
+    worst = next((one for kind in _ORDER for one in found if one[0] is kind), None)
+    return worst if worst is not None else (Answer.OK, "; ".join(message for _, message in found if message))
+
+
+def suspicions(record: "Record", bank: DetectorBank, shares: ShareBank) -> tuple[Suspicion, ...]:
+    """All findings of one deployment, at most one per signal (the surest)."""
+    found = [
+        *_error_findings(record, shares),
+        *_stuck(record),
+        *_floor(record, bank),
+        *_drifts(record, bank),
+    ]
+    best: dict[Signal, Suspicion] = {}
+    for one in found:
+        known = best.get(one.signal)
+        if known is None or (known.stage is Stage.SUSPECT and one.stage is Stage.CONFIRMED):
+            best[one.signal] = one
+    return tuple(best.values())
+
+
+def _drifts(record: "Record", bank: DetectorBank) -> list[Suspicion]:
+    row = record.row
+    if not bank.stage[:, row].any():
+        return []
+    limits = bank.limits(np.array([row]))[:, 0]
+    lookup = record.target.method in LOOKUP_METHODS
+    found = []
+    for detector in Detector:
+        stage = bank.stage[detector, row]
+        # With n-gram and suffix the acceptance follows the text: it explains, it does not accuse.
+        if stage == BankStage.QUIET or (lookup and detector < Detector.TPOT):
+            continue
+        signal, severity = _SIGNALS[detector]
+        explained = _explained_by_acceptance(record, bank, detector) if not lookup else None
+        if explained is not None:
+            signal, severity = Signal.ACCEPTANCE_DRIFT, Severity.ECONOMIC
+        attribution, pod = _attribution(record, bank, detector)
+        observed, expected, words = _numbers(bank, detector, row)
+        if explained is not None:
+            words = f"{words}; {explained}"
+        level, threshold = float(bank.level[detector, row]), float(bank.threshold[row])
+        found.append(
+            Suspicion(
+                signal=signal,
+                severity=severity,
+                stage=Stage.CONFIRMED if stage == BankStage.CONFIRMED else Stage.SUSPECT,
+                attribution=attribution,
+                since=datetime.fromtimestamp(_onset(record, bank, detector), UTC),
+                message=f"{words}; statistic {level:.1f}, threshold {threshold:.1f}, "
+                f"confirms beyond {limits[detector]:.3f}{f'; only pod {pod}' if pod else ''}",
+                statistic=level,
+                threshold=threshold,
+                observed=observed,
+                expected=expected,
+                pod=pod,
+            )
+        )
+    return found
+
+
+def _explained_by_acceptance(record: "Record", bank: DetectorBank, detector: Detector) -> str | None:
+    """A TPOT that rose because fewer drafted tokens are accepted, not because steps got slower: an economic matter."""
+    calibration = record.target.calibration
+    if detector is not Detector.TPOT or calibration is None or calibration.accepted_length is None:
+        return None
+    pods = _pods(record, ArmRole.SPECULATIVE).values()
+    drafts = sum(pod.drafts for pod in pods)
+    excess = float(bank.observed[detector, record.row])
+    if drafts <= 0:
+        return None
+    length = 1.0 + sum(pod.accepted for pod in pods) / drafts
+    fall = float(np.log(calibration.accepted_length / length))
+    if fall < EXPLAINED_LEAST or (np.isfinite(excess) and fall < EXPLAINED_PART * excess):
+        return None
+    return f"explained by the accepted length, {length:.2f} instead of {calibration.accepted_length:.2f}"
+
+
+def _onset(record: "Record", bank: DetectorBank, detector: Detector) -> float:
+    onset = float(bank.onset[detector, record.row])
+    return onset if np.isfinite(onset) else record.seen_until
+
+
+def _numbers(bank: DetectorBank, detector: Detector, row: int) -> tuple[float | None, float | None, str]:
+    """Observed, expected and both in words. Levels are ratios to what is normal (1.0)."""
+    raw = float(bank.observed[detector, row])
+    seen = None if np.isnan(raw) else raw
+    if detector < Detector.TPOT:
+        plane = int(detector) % 2
+        expected = float(bank.rate[plane, row])
+        what = ("acceptance rate", "position-0 acceptance rate")[plane]
+        now = "not yet pooled" if seen is None else f"{seen:.3f}"
+        return seen, expected, f"{what} {now}, calibrated {expected:.3f} (dispersion {bank.dispersion[row]:.0f})"
+    what = {
+        Detector.TPOT: "TPOT against its own history at the same load",
+        Detector.TTFT: "TTFT against its own history at the same load",
+        Detector.LOST_GAIN: "TPOT against the plain arm",
+    }[detector]
+    ratio = None if seen is None else float(np.exp(seen))
+    return ratio, 1.0, f"{what}: {'not yet pooled' if ratio is None else f'{ratio:.3f} times'}"
+
+
+def _attribution(record: "Record", bank: DetectorBank, detector: Detector) -> tuple[Attribution, str | None]:
+    if detector < Detector.TPOT:
+        pod = _single_bad_pod(record, bank)
+        return (Attribution.POD, pod) if pod else (Attribution.SPECULATION, None)
+    if detector is Detector.LOST_GAIN:
+        return Attribution.SPECULATION, None
+    level = int(detector) - int(Detector.TPOT)
+    if not record.target.arms.get(ArmRole.BASELINE):
+        return Attribution.HISTORICAL, None
+    total, weight = bank.control_pool[level, :, record.row]
+    seen = float(bank.observed[detector, record.row])
+    if weight < CONFIRM_REQUESTS / 2 or not np.isfinite(seen):
+        return Attribution.PENDING, None
+    own, control = seen, float(total / weight)
+    if control >= SHARED_PART * own:
+        return Attribution.SHARED, None
+    return (Attribution.SPECULATION if control <= OWN_PART * own else Attribution.PENDING), None
+
+
+def _single_bad_pod(record: "Record", bank: DetectorBank) -> str | None:
+    """The only pod whose recent acceptance is low while all others are normal; None with fewer than two judged pods."""
+    rate = float(bank.rate[0, record.row])
+    enough = POD_DISPERSIONS * float(bank.dispersion[record.row])
+    judged: dict[str, float] = {
+        name: pod.accepted / pod.drafted
+        for name, pod in record.pods.items()
+        if pod.role is ArmRole.SPECULATIVE and pod.drafted >= enough
+    }
+    bad = [name for name, seen in judged.items() if seen < CONFIRM_RATIO * rate]
+    fine = [name for name, seen in judged.items() if seen >= NULL_RATIO * rate]
+    return bad[0] if len(bad) == 1 and len(fine) == len(judged) - 1 and fine else None
+
+
+def _error_findings(record: "Record", shares: ShareBank) -> list[Suspicion]:
+    target, found = record.target, []
+    has_control = bool(target.arms.get(ArmRole.BASELINE)) and shares.sums[0, 1, 1, record.row] >= MIN_REQUESTS
+    for kind, signal, severity, allowed, words in (
+        (SERVER, Signal.SERVER_ERRORS, Severity.HARD, target.rollback_error_share_ratio, "server error share"),
+        (
+            CLIENT,
+            Signal.CLIENT_ERRORS,
+            Severity.SLO,
+            target.guardrails.max_client_error_share_increase_ratio,
+            "4xx share",
+        ),
+    ):
+        # Without a plain arm a 4xx may be any client's mistake: nothing to compare with.
+        if kind == CLIENT and not has_control:
+            continue
+        ours, plain, excess = shares.excess(record.row, kind)
+        if excess <= allowed:
+            continue
+        found.append(
+            Suspicion(
+                signal=signal,
+                severity=severity,
+                stage=Stage.CONFIRMED,
+                attribution=Attribution.SPECULATION if has_control else Attribution.HISTORICAL,
+                since=datetime.fromtimestamp(record.seen_until, UTC),
+                message=f"{words} {ours:.3f} against {plain:.3f} on the plain arm: at least {excess:.3f} more, "
+                f"allowed {allowed:.3f}",
+                statistic=excess,
+                threshold=allowed,
+                observed=ours,
+                expected=plain,
+            )
+        )
+    return found
+
+
+def _stuck(record: "Record") -> list[Suspicion]:
+    least = max(STUCK_SECONDS, STUCK_WINDOWS * record.target.window_seconds)
+    ours = _pods(record, ArmRole.SPECULATIVE)
+    stuck = {name: pod.stuck_seconds for name, pod in ours.items() if pod.stuck_seconds >= least}
+    if not stuck:
+        return []
+    control = _pods(record, ArmRole.BASELINE)
+    plain_stuck = any(pod.stuck_seconds >= least for pod in control.values())
+    name = max(stuck, key=lambda one: stuck[one])
+    if len(stuck) < len(ours):
+        attribution = Attribution.POD
+    elif plain_stuck:
+        attribution = Attribution.SHARED
+    else:
+        attribution = Attribution.SPECULATION if control else Attribution.HISTORICAL
+    return [
+        Suspicion(
+            signal=Signal.NO_PROGRESS,
+            severity=Severity.HARD,
+            stage=Stage.CONFIRMED,
+            attribution=attribution,
+            since=datetime.fromtimestamp(record.seen_until - stuck[name], UTC),
+            message=f"{len(stuck)} of {len(ours)} pods have requests running and generated no token for "
+            f"{stuck[name]:.0f} s ({name})",
+            statistic=stuck[name],
+            threshold=least,
+            pod=name if attribution is Attribution.POD else None,
+        )
+    ]
+
+
+def _pods(record: "Record", role: ArmRole) -> dict[str, "PodRecord"]:
+    return {name: pod for name, pod in record.pods.items() if pod.role is role}
+
+
+def _floor(record: "Record", bank: DetectorBank) -> list[Suspicion]:
+    """guardrails.minAcceptanceRate: the recent rate is below the floor beyond doubt."""
+    floor = record.target.guardrails.min_acceptance_rate
+    if floor is None:
+        return []
+    pods = _pods(record, ArmRole.SPECULATIVE).values()
+    accepted, drafted = sum(pod.accepted for pod in pods), sum(pod.drafted for pod in pods)
+    dispersion = float(bank.dispersion[record.row])
+    upper = float(wilson_bounds(np.array(accepted), np.array(drafted), FLOOR_Z, dispersion)[1])
+    if upper >= floor:
+        return []
+    return [
+        Suspicion(
+            signal=Signal.ACCEPTANCE_DRIFT,
+            severity=Severity.ECONOMIC,
+            stage=Stage.CONFIRMED,
+            attribution=Attribution.SPECULATION,
+            since=datetime.fromtimestamp(record.seen_until, UTC),
+            message=f"acceptance rate {accepted / drafted:.3f} (at most {upper:.3f}) is below "
+            f"guardrails.minAcceptanceRate {floor:.3f}",
+            statistic=floor - upper,
+            threshold=0.0,
+            observed=accepted / drafted,
+            expected=floor,
+        )
+    ]
