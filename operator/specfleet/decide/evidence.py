@@ -152,6 +152,15 @@ def _without_pairs(
         return BenchmarkVerdict(Verdict.FAIL, hard[0].name, hard[0].message, pairs=pairs.count, guards=guards)
     why = _problems(pairs)
     exhausted = budget_spent or pairs.attempted >= 2 * spec.benchmark.pairs
+    suspect = next((guard for guard in guards if guard.verdict is not Verdict.PASS), None)
+    if exhausted and suspect is not None:
+        return BenchmarkVerdict(
+            Verdict.INCONCLUSIVE,
+            suspect.name,
+            f"{suspect.message}{why}"[:MESSAGE_LIMIT],
+            pairs=pairs.count,
+            guards=guards,
+        )
     harness = pairs.count == 0 and pairs.attempted >= MINIMUM_PAIRS
     if exhausted or harness:
         reason = "HarnessFailed" if harness else "TooFewPairs"
@@ -174,7 +183,10 @@ def _share_of_alpha(spec: DeploymentSpec, pairs: int, final: bool) -> float:
     """Share of the error that this look may use (see statistics.look_alphas)."""
     looks = sorted({look for look in spec.benchmark.looks if look < spec.benchmark.pairs})
     shares = look_alphas(1.0, looks, spec.benchmark.pairs)
-    return shares[-1] if final else shares[looks.index(pairs)]
+    if not final:
+        return shares[looks.index(pairs)]
+    # The last test has whatever the looks before it left, also where the budget ended before a declared look.
+    return 1.0 - sum(share for look, share in zip(looks, shares, strict=False) if look < pairs)
 
 
 def _candidates(spec: DeploymentSpec) -> int:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 _NORMAL = NormalDist()
@@ -21,6 +22,7 @@ def student_t_cdf(value: float, df: float) -> float:
     return 1 - tail if value > 0 else tail
 
 
+@lru_cache(maxsize=4096)
 def student_t_quantile(probability: float, df: float) -> float:
     """Inverse of student_t_cdf for 0 < probability < 1."""
     if probability == 0.5:
