@@ -11,6 +11,8 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
 from specfleet.api.status import ArmRole
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+TPOT_SECONDS, TTFT_SECONDS, REQUESTS_PER_SECOND = 0.02, 0.1, 5.0
+_PLAIN: dict[str, list[RunSummary]] = {}
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def draw_pair(
 ) -> BenchmarkEvidenceSpec:
     """Evidence of one pair."""
     shared = random.normal(0.0, noise.pair, 3)
+    plain_runs = _plain_runs(spec)
     runs: list[RunSummary] = []
     for index, (tier, piece) in enumerate((t, s) for t in spec.benchmark.tiers for s in spec.benchmark.slices):
         own = random.normal(0.0, noise.run, 3)
@@ -67,28 +70,46 @@ def draw_pair(
         logs = [math.log(effect.tpot), math.log(effect.ttft), math.log(effect.throughput)]
         factors = (noise.ttft_factor if place == 1 else 1.0 for place in range(3))
         ratios = [math.exp(x + f * (shared[i] + own[i])) for i, (x, f) in enumerate(zip(logs, factors, strict=True))]
-        requests = max(spec.benchmark.minimum_requests, 10)
-        errors = int(random.binomial(requests, effect.error_share))
-        for arm in ArmRole:
-            drafted = arm is ArmRole.SPECULATIVE
-            tpot, ttft, throughput = ratios if drafted else (1.0, 1.0, 1.0)
-            runs.append(
-                run_summary(
-                    arm,
-                    tier.name,
-                    piece.name,
-                    2 * index + int(drafted),
-                    tpot=0.02 * tpot,
-                    ttft=0.1 * ttft,
-                    throughput=5.0 * throughput,
-                    requests=requests,
-                    closed_loop=tier.closed_loop,
-                    acceptance=effect.acceptance if drafted else None,
-                    errors=errors if drafted else 0,
-                    output_tokens=piece.output_tokens,
-                )
-            )
+        requests = spec.benchmark.minimum_requests
+        drafted = run_summary(
+            ArmRole.SPECULATIVE,
+            tier.name,
+            piece.name,
+            2 * index + 1,
+            tpot=TPOT_SECONDS * ratios[0],
+            ttft=TTFT_SECONDS * ratios[1],
+            throughput=REQUESTS_PER_SECOND * ratios[2],
+            requests=requests,
+            closed_loop=tier.closed_loop,
+            acceptance=effect.acceptance,
+            errors=int(random.binomial(requests, effect.error_share)),
+            output_tokens=piece.output_tokens,
+        )
+        runs += [plain_runs[index], drafted]
     return evidence(runs, pair)
+
+
+def _plain_runs(spec: DeploymentSpec) -> list[RunSummary]:
+    """The plain arm of every cell. All noise is put into the other arm: only ratios are ever used."""
+    key = spec.model_dump_json(include={"benchmark"})
+    if key not in _PLAIN:
+        _PLAIN[key] = [
+            run_summary(
+                ArmRole.BASELINE,
+                tier.name,
+                piece.name,
+                2 * index,
+                tpot=TPOT_SECONDS,
+                ttft=TTFT_SECONDS,
+                throughput=REQUESTS_PER_SECOND,
+                requests=spec.benchmark.minimum_requests,
+                closed_loop=tier.closed_loop,
+                acceptance=None,
+                output_tokens=piece.output_tokens,
+            )
+            for index, (tier, piece) in enumerate((t, s) for t in spec.benchmark.tiers for s in spec.benchmark.slices)
+        ]
+    return _PLAIN[key]
 
 
 def run_summary(

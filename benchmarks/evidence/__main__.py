@@ -1,0 +1,180 @@
+"""`make bench-evidence`: how often the benchmark is wrong, and how often it finds what is there, at known truth.
+
+    python -m benchmarks.evidence [--trials N] [--json FILE]
+
+Every trial draws the run summaries of a whole benchmark and lets the operator's own code judge them, look by look, as
+the controller does. Seeds start at SEED, which no test and no tuning run uses. A bar is compared with the bound of the
+95 % interval of the measured share (Wilson), not with the share.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.status import Verdict
+from specfleet.decide.evidence import BenchmarkVerdict, judge
+from specfleet.decide.statistics import wilson
+
+from benchmarks.evidence.truth import Effect, Noise, Truth, draw_pairs
+
+SEED = 770_000_000
+SECONDS_BETWEEN_RUNS = 20
+"""Start of the client, waiting for an idle engine, the scrapes."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row of the table."""
+
+    name: str
+    truth: Truth
+    bar: str
+    """Which bar holds: `promotions <= x` or `promotions >= x`."""
+    limit: float
+    looks: tuple[int, ...] = ()
+    noise: Noise = field(default_factory=Noise)
+    coverage: bool = False
+
+
+UNEQUAL = Noise(pair=0.015, run=0.03)
+GOOD = Effect(tpot=1 / 1.15)
+
+POINTS = (
+    Point("A/A: no difference at all", Truth(), "<=", 0.01),
+    Point("A/A, looks at 4 and 6", Truth(), "<=", 0.01, (4, 6)),
+    Point("true gain +3 %, bar 5 %", Truth(Effect(tpot=1 / 1.03)), "<=", 0.05, coverage=True),
+    Point("true gain +5 % exactly (worst case), bar 5 %", Truth(Effect(tpot=1 / 1.05)), "<=", 0.05, coverage=True),
+    Point("true gain +5 % exactly, looks at 4 and 6", Truth(Effect(tpot=1 / 1.05)), "<=", 0.05, (4, 6), coverage=True),
+    Point("+15 %, every guard truly at 0", Truth(GOOD), ">=", 0.90, coverage=True),
+    Point("+15 %, every guard at 0, looks at 4 and 6", Truth(GOOD), ">=", 0.90, (4, 6), coverage=True),
+    Point("+15 %, noise one third larger (sd 3.4 %)", Truth(GOOD), ">=", 0.0, noise=UNEQUAL, coverage=True),
+    Point(
+        "+15 %, requests/s at the peak -6 % (2x margin)", Truth(GOOD, {"peak": Effect(1 / 1.15, 1, 0.94)}), "<=", 0.01
+    ),
+    Point("+15 %, TTFT +20 % in one tier (2x margin)", Truth(GOOD, {"mid": Effect(1 / 1.15, 1.2)}), "<=", 0.01),
+    Point("+15 %, TPOT +30 % at the peak (2x margin)", Truth(GOOD, {"peak": Effect(1.3)}), "<=", 0.01),
+    Point("+15 %, 0.2 % server errors (2x margin)", Truth(Effect(1 / 1.15, error_share=0.002)), "<=", 0.01),
+)
+
+
+def default_spec(looks: Sequence[int] = ()) -> DeploymentSpec:
+    """The defaults of the API; rates are given so that no capacity run is needed here."""
+    tiers = [
+        {"name": "low", "requestsPerSecond": 2},
+        {"name": "mid", "requestsPerSecond": 4},
+        {"name": "peak", "concurrency": 64},
+    ]
+    return DeploymentSpec.model_validate(
+        {
+            "model": {"name": "m"},
+            "engine": {"image": "vllm:0.32.0"},
+            "speculation": {"method": "ngram", "numSpeculativeTokens": 3},
+            "benchmark": {"tiers": tiers, "looks": list(looks)},
+        }
+    )
+
+
+def pairs_in_budget(spec: DeploymentSpec) -> int:
+    """Complete pairs that the time budget allows, at most the declared ones."""
+    benchmark = spec.benchmark
+    runs = 2 * len(benchmark.tiers) * len(benchmark.slices)
+    seconds = runs * (benchmark.run_seconds + benchmark.warmup_seconds + SECONDS_BETWEEN_RUNS)
+    return min(benchmark.pairs, int(benchmark.time_budget_seconds // seconds))
+
+
+def one_benchmark(spec: DeploymentSpec, point: Point, pairs: int, seed: int) -> BenchmarkVerdict:
+    """Draw a benchmark and judge it as the controller does: at each declared look, then when the budget ends."""
+    evidence = draw_pairs(spec, point.truth, point.noise, pairs, np.random.default_rng(seed))
+    for look in sorted(look for look in spec.benchmark.looks if look < pairs):
+        verdict = judge(spec, evidence[:look])
+        if not verdict.need_more:
+            return verdict
+    return judge(spec, evidence, budget_spent=True)
+
+
+def measure(point: Point, trials: int, first_seed: int) -> dict[str, Any]:
+    """All trials of one point."""
+    spec = default_spec(point.looks)
+    pairs = pairs_in_budget(spec)
+    truth = float(
+        np.mean([1 / point.truth.of(tier.name).tpot for tier in spec.benchmark.tiers if not tier.closed_loop])
+    )
+    promoted, covered, used = 0, 0, 0
+    reasons: Counter[str] = Counter()
+    for trial in range(trials):
+        verdict = one_benchmark(spec, point, pairs, first_seed + trial)
+        promoted += verdict.verdict is Verdict.PASS
+        reasons[f"{verdict.verdict.value}/{verdict.reason}"] += 1
+        used += verdict.pairs
+        if verdict.lower is not None and verdict.upper is not None:
+            covered += verdict.lower <= truth - 1 <= verdict.upper
+    low, high = wilson(promoted, trials, 0.025)
+    holds = low >= point.limit if point.bar == ">=" else high <= point.limit
+    cover = wilson(covered, trials, 0.025)
+    # Coverage above the band wastes power but deceives nobody; below it is a failure.
+    covers = not point.coverage or cover[0] >= 0.93
+    return {
+        "point": point.name,
+        "promotions": promoted / trials,
+        "interval": [low, high],
+        "bar": f"{point.bar} {point.limit:.0%}",
+        "holds": bool(holds),
+        "coverage": covered / trials if point.coverage else None,
+        "covers": covers,
+        "pairs": used / trials,
+        "reasons": dict(reasons.most_common(4)),
+        "noise_sd": round(float(np.hypot(point.noise.pair, point.noise.run)), 4),
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = [
+        "| truth | promoted [95 % interval] | bar | holds | coverage of the 95 % interval at the stop | pairs used |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        low, high = row["interval"]
+        coverage = (
+            f"{row['coverage']:.1%}{'' if row['covers'] else ' (too low)'}" if row["coverage"] is not None else ""
+        )
+        lines.append(
+            f"| {row['point']} | {row['promotions']:.2%} [{low:.2%}, {high:.2%}] | {row['bar']} | "
+            f"{'yes' if row['holds'] else 'NO'} | {coverage} | {row['pairs']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 only if every bar holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10_000, help="trials per point (default 10000)")
+    parser.add_argument("--json", type=Path, help="also write the rows here")
+    options = parser.parse_args(arguments)
+    spec = default_spec()
+    print(
+        f"{options.trials} trials per point; {pairs_in_budget(spec)} pairs fit the default budget of "
+        f"{spec.benchmark.time_budget_seconds / 3600:g} h; between-pair sd assumed 2.5 % (TTFT 3.7 %)\n",
+        flush=True,
+    )
+    rows = []
+    for number, point in enumerate(POINTS):
+        begun = time.monotonic()
+        rows.append(measure(point, options.trials, SEED + number * 1_000_000))
+        print(f"{point.name}: {time.monotonic() - begun:.0f} s, {rows[-1]['reasons']}", file=sys.stderr, flush=True)
+    print(table(rows))
+    if options.json:
+        options.json.write_text(json.dumps({"trials": options.trials, "rows": rows}, indent=1) + "\n")
+    return 0 if all(row["holds"] and row["covers"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
