@@ -18,7 +18,11 @@ SPENDING_POWER = 3.0
 
 def student_t_cdf(value: float, df: float) -> float:
     """P(T <= value) for Student's t with `df` > 0 degrees of freedom."""
-    tail = 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + value * value))
+    square = value * value
+    if square < df:
+        tail = 0.5 * (1 - _incomplete_beta(0.5, df / 2, square / (df + square)))
+    else:
+        tail = 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + square))
     return 1 - tail if value > 0 else tail
 
 
