@@ -12,7 +12,7 @@ from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.controller.fleet import Fleet, served_optional
-from specfleet.controller.observe import UnreadableError, read_deployment
+from specfleet.controller.observe import UnreadableError
 from specfleet.controller.probe import Prober
 from specfleet.controller.queue import KeyQueue
 from specfleet.controller.reconcile import Reconciler
@@ -158,7 +158,7 @@ class App:
                 log.exception("the telemetry tick failed; again in 5 s")
                 wait = 5.0
             self.fleet.judge_breaker(utc_now())
-            self.metrics.show_reports(self.fleet.reports, self._watching.queries)
+            self._show()
             self._beat = asyncio.get_running_loop().time()
             await asyncio.sleep(wait)
 
@@ -212,15 +212,15 @@ class App:
 
     async def _alerts(self) -> None:
         """Send what fires, again and again: alerts follow from status alone, so none is lost in a crash."""
-        if self.settings.alertmanager_url is None:
-            await asyncio.Event().wait()
-        async with AlertSender(str(self.settings.alertmanager_url)) as sender:
+        async with AlertSender(self.settings.alertmanager_url, self.settings.webhook_url) as sender:
             while True:
-                firing = []
-                for body in list(self.fleet.cache.deployments.values()):
-                    try:
-                        firing += alerts_for(read_deployment(body))
-                    except UnreadableError:
-                        continue
-                await sender.send(firing)
+                now = utc_now()
+                await sender.send([one for owner in self.fleet.readable() for one in alerts_for(owner, now)], now)
                 await asyncio.sleep(ALERT_SECONDS)
+
+    def _show(self) -> None:
+        assert self._api is not None
+        assert self._watching is not None
+        self.metrics.show_process(self._api.writes, self._watching.queries, self._leads())
+        for owner in self.fleet.readable():
+            self.metrics.show_deployment(owner, self.fleet.reports.get((owner.namespace, owner.name)))

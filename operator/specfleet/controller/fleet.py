@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.status import Phase
-from specfleet.controller.observe import Surroundings, read_deployment
+from specfleet.controller.observe import Surroundings, UnreadableError, read_deployment
 from specfleet.controller.probe import Prober
 from specfleet.controller.wanted import WantedArms
 from specfleet.decide.observation import FleetView
@@ -22,6 +22,7 @@ from specfleet.resources.monitoring import KIND as POD_MONITOR
 from specfleet.resources.route import KIND as HTTP_ROUTE
 
 CONFIG_MAP_SECONDS = 300.0
+ROLLED = (Phase.ROLLING_BACK, Phase.ROLLED_BACK, Phase.EXHAUSTED)
 BREAKER_COUNT = 3
 BREAKER_SHARE = 0.2
 BREAKER_WINDOW = timedelta(hours=1)
@@ -41,8 +42,29 @@ class Fleet:
         self.gap_seconds = 0.0
         """How long nobody watched before this process started."""
         self._config_maps: dict[Key, tuple[float, ConfigMaps]] = {}
+        self._parsed: dict[Key, tuple[tuple[str, str], SpeculativeDeployment]] = {}
         self._wanted: dict[Key, tuple[tuple[str, int, str], WantedArms]] = {}
         self._breaker = FleetView()
+
+    def deployment(self, key: Key) -> SpeculativeDeployment:
+        """The deployment as last seen; parsed once per resourceVersion. Raises UnreadableError, KeyError."""
+        body = self.cache.deployments[key]
+        version = (str(body["metadata"].get("uid")), str(body["metadata"].get("resourceVersion")))
+        known = self._parsed.get(key)
+        if known is None or known[0] != version:
+            known = (version, read_deployment(body))
+            self._parsed[key] = known
+        return known[1]
+
+    def readable(self) -> list[SpeculativeDeployment]:
+        """All deployments that fit this operator's API."""
+        found = []
+        for key in self.cache.known():
+            try:
+                found.append(self.deployment(key))
+            except UnreadableError:
+                continue
+        return found
 
     def wanted(self, key: Key, owner: SpeculativeDeployment) -> WantedArms:
         """Arms of the present spec; built again only when the spec or a referenced ConfigMap changed."""
@@ -67,7 +89,7 @@ class Fleet:
 
     async def load_config_maps(self, key: Key, api: KubeApi) -> None:
         """Read the ConfigMaps that the spec names (their content is part of the fingerprint), every five minutes."""
-        owner = read_deployment(self.cache.deployments[key])
+        owner = self.deployment(key)
         names = set(referenced_config_maps(owner.spec.template, tuple(owner.spec.engine.env)))
         if owner.spec.benchmark.prompts.config_map:
             names.add(owner.spec.benchmark.prompts.config_map)
@@ -94,15 +116,15 @@ class Fleet:
         self.reports.pop(key, None)
         self._config_maps.pop(key, None)
         self._wanted.pop(key, None)
+        self._parsed.pop(key, None)
 
     def judge_breaker(self, now: datetime) -> FleetView:
         """Open when >= 3 deployments and > 20 % of the fleet rolled back within an hour: a shared cause."""
         rolled = 0
-        for body in self.cache.deployments.values():
-            status = body.get("status") or {}
-            since = status.get("phaseSince")
-            recent = since is not None and now - datetime.fromisoformat(since) < BREAKER_WINDOW
-            rolled += recent and status.get("phase") in (Phase.ROLLING_BACK, Phase.ROLLED_BACK, Phase.EXHAUSTED)
+        for owner in self.readable():
+            status = owner.status
+            recent = status is not None and status.phase_since is not None and now - status.phase_since < BREAKER_WINDOW
+            rolled += recent and status is not None and status.phase in ROLLED
         total = len(self.cache.deployments)
         if rolled >= BREAKER_COUNT and rolled > BREAKER_SHARE * total:
             said = f"{rolled} of {total} deployments rolled back within an hour: promotions and economic actions stop"

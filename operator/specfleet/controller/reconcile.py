@@ -60,7 +60,7 @@ class Reconciler:
         return plan.requeue_seconds
 
     def _think(self, key: Key) -> tuple[Observation, Plan, Changes]:
-        owner = read_deployment(self._fleet.cache.deployments[key])
+        owner = self._fleet.deployment(key)
         wanted = self._fleet.wanted(key, owner)
         obs = observe(self._fleet.cache, key, owner, wanted, self._fleet.surroundings(key), self._clock())
         plan = decide(obs)

@@ -9,7 +9,6 @@ from tempfile import mkdtemp
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.operation import PrometheusAuth, PrometheusSpec
 from specfleet.controller.fleet import Fleet
-from specfleet.controller.observe import UnreadableError, read_deployment
 from specfleet.controller.settings import Settings
 from specfleet.kube.kinds import Kind
 from specfleet.kube.port import KubeApi, KubeError
@@ -42,11 +41,8 @@ class ServerBook:
 
     async def refresh(self, fleet: Fleet) -> None:
         """Read the Secrets that are named and not fresh."""
-        for body in list(fleet.cache.deployments.values()):
-            try:
-                declared = read_deployment(body).spec.monitoring.prometheus
-            except UnreadableError:
-                continue
+        for owner in fleet.readable():
+            declared = owner.spec.monitoring.prometheus
             if declared is None or declared.auth is None:
                 continue
             name = declared.auth.secret_name

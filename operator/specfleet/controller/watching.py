@@ -7,11 +7,11 @@ from datetime import datetime
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.status import ArmRole, DeploymentStatus, Phase
 from specfleet.controller.fleet import Fleet
-from specfleet.controller.observe import UnreadableError, observe, read_deployment
+from specfleet.controller.observe import UnreadableError, observe
 from specfleet.decide.observation import Observation
-from specfleet.decide.target import Target, TargetPod
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_report import Answer, WatchReport
+from specfleet.decide.watch_target import Target, TargetPod
 from specfleet.kube.cache import Key
 from specfleet.telemetry.collector import Collector
 from specfleet.telemetry.servers import MetricsServer
@@ -76,7 +76,7 @@ class Watching:
 
     def _target(self, key: Key, now: datetime) -> tuple[Target | None, MetricsServer | None]:
         try:
-            owner = read_deployment(self._fleet.cache.deployments[key])
+            owner = self._fleet.deployment(key)
         except UnreadableError:
             return None, None
         status = owner.status
@@ -121,8 +121,10 @@ def build_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
         warmup_seconds=spec.remedies.warmup_seconds,
         confirm_seconds=spec.remedies.confirm_seconds,
         min_requests=step.min_requests,
+        fingerprint=promoted.fingerprint if promoted is not None else "",
         calibration=status.calibration,
         method=promoted.proposer.method if promoted is not None and promoted.proposer is not None else None,
+        scheduled_depth=bool(promoted and promoted.proposer and promoted.proposer.tokens_per_batch_size),
         guardrails=spec.guardrails,
         interesting_drop_ratio=spec.monitoring.interesting_drop_ratio,
         rollback_error_share_ratio=spec.remedies.rollback_error_share_ratio,

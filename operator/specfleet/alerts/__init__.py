@@ -1,0 +1,1 @@
+"""How people are told: Events, Alertmanager, a webhook, and the operator's own metrics."""
