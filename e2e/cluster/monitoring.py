@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from e2e.cluster.base_images import ALERTMANAGER_IMAGE, PROMETHEUS_IMAGE, RELOADER_IMAGE
 from e2e.cluster.build import binary, part_dir
@@ -60,6 +61,30 @@ def _service(name: str, address: str, port: int) -> Object:
     }
 
 
+def _claim() -> dict[str, object]:
+    return {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+
+
+def volume(folder: Path) -> Object:
+    """The one PersistentVolume, which Prometheus's claim binds to: a folder of this machine, the same on every node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "prometheus"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(folder)},
+        },
+    }
+
+
 def prometheus() -> Object:
     """The Prometheus object: every PodMonitor, ServiceMonitor and PrometheusRule of every namespace."""
     selectors: dict[str, object] = {}
@@ -80,6 +105,8 @@ def prometheus() -> Object:
             "scrapeInterval": "5s",
             "evaluationInterval": "2s",
             "retention": "2d",
+            # Kept over a stop, as a real Prometheus keeps it.
+            "storage": {"volumeClaimTemplate": {"spec": _claim()}},
             **selectors,
             "alerting": {"alertmanagers": [alertmanager]},
             "securityContext": {"fsGroup": 65534, "runAsUser": 65534, "runAsNonRoot": True},
@@ -125,7 +152,11 @@ def objects() -> list[Object]:
 def start_operator(plane: ControlPlane) -> None:
     """Install the CRDs, start prometheus-operator and ask it for a Prometheus and an Alertmanager; doesn't wait."""
     plane.install_crds(part_dir(PROMETHEUS_OPERATOR) / "crds")
-    plane.apply(render(namespace(MONITORING_NAMESPACE)))
+    data = plane.directory / "prometheus"
+    data.mkdir(exist_ok=True)
+    # fsGroup doesn't reach into a hostPath.
+    data.chmod(0o777)
+    plane.apply(render(namespace(MONITORING_NAMESPACE), volume(data)))
     plane.daemons.start(
         "prometheus-operator",
         [
@@ -155,7 +186,7 @@ def wait_for_monitoring(plane: ControlPlane) -> None:
 
 
 def set_prometheus(plane_kubectl: Sequence[str], *, running: bool) -> None:
-    """Stop or start Prometheus, as an outage that tests want; its samples are lost with the pod.
+    """Stop or start Prometheus, as an outage that tests want; what it had scraped before is there again after.
 
     Raises ClusterError when it isn't so after two minutes.
     """
