@@ -9,6 +9,8 @@ from specfleet.api.base import ApiModel, cel, validations
 
 CellPart = Annotated[str, Field(pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=32)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+DEFAULT_TIERS = ("low", "mid", "peak")
+DEFAULT_PAIRS = 8
 
 
 class ObjectiveMetric(StrEnum):
@@ -69,7 +71,7 @@ class PromptSource(ApiModel):
         )
     )
     config_map: str | None = Field(
-        None, description="ConfigMap with the key prompts.jsonl (one {\"prompt\": ..., \"slice\": ...} per line)."
+        None, description='ConfigMap with the key prompts.jsonl (one {"prompt": ..., "slice": ...} per line).'
     )
     volume: str | None = Field(
         None, description="Absolute path of a prompts.jsonl on one of template.volumes (mounted as in the engine)."
@@ -92,24 +94,25 @@ class BenchmarkSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=validations(
             cel(
-                "self.tiers.all(t, self.tiers.filter(u, u.name == t.name).size() == 1)",
+                "!has(self.tiers) || self.tiers.all(t, self.tiers.filter(u, u.name == t.name).size() == 1)",
                 "tiers must have different names",
                 ".tiers",
             ),
             cel(
-                "self.slices.all(s, self.slices.filter(u, u.name == s.name).size() == 1)",
+                "!has(self.slices) || self.slices.all(s, self.slices.filter(u, u.name == s.name).size() == 1)",
                 "slices must have different names",
                 ".slices",
             ),
             cel(
-                "!has(self.objective) || !has(self.objective.tier) || "
-                "self.tiers.exists(t, t.name == self.objective.tier)",
+                "!has(self.objective) || !has(self.objective.tier) || (has(self.tiers) ? "
+                "self.tiers.exists(t, t.name == self.objective.tier) : "
+                f"self.objective.tier in {list(DEFAULT_TIERS)})",
                 "objective.tier must be the name of one of the tiers",
                 ".objective",
             ),
             cel(
-                "self.looks.all(n, n >= 3 && n <= self.pairs) && self.looks.size() <= 3",
-                "at most 3 looks, each between 3 and pairs",
+                f"!has(self.looks) || self.looks.all(n, n >= 3 && n <= (has(self.pairs) ? self.pairs : {DEFAULT_PAIRS}))",
+                f"each look must be between 3 and pairs ({DEFAULT_PAIRS} unless set)",
                 ".looks",
             ),
         )
@@ -135,7 +138,7 @@ class BenchmarkSpec(ApiModel):
         description="Traffic slices.",
     )
     prompts: PromptSource = Field(default_factory=PromptSource, description="Where prompts come from.")
-    pairs: int = Field(8, ge=3, le=32, description="Paired runs per cell (plain, speculative) at most.")
+    pairs: int = Field(DEFAULT_PAIRS, ge=3, le=32, description="Paired runs per cell (plain, speculative) at most.")
     looks: list[int] = Field(
         default_factory=list,
         max_length=3,

@@ -28,8 +28,10 @@ class DeploymentSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=validations(
             cel(
-                "!has(self.speculation) || !has(self.speculation.method) || self.speculation.method != 'medusa' || "
-                "(has(self.guardrails) && has(self.guardrails.minAgreementRatio))",
+                "!has(self.speculation) || (has(self.guardrails) && has(self.guardrails.minAgreementRatio)) || !("
+                "(has(self.speculation.method) && self.speculation.method == 'medusa') || "
+                "(has(self.speculation.candidates) && "
+                "self.speculation.candidates.exists(c, c.method == 'medusa')))",
                 "medusa can change the output: set guardrails.minAgreementRatio (for example 0.99)",
                 ".guardrails",
             ),
@@ -38,7 +40,13 @@ class DeploymentSpec(ApiModel):
 
     model: ModelSpec = Field(description="The target model.")
     engine: EngineSpec = Field(description="The vLLM engine.")
-    replicas: int = Field(1, ge=1, le=1000, description="Pods that serve, control included.")
+    replicas: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="Pods that serve, control included.",
+        json_schema_extra={"x-specfleet-keep-default": True},
+    )
     capacity: CapacitySpec = Field(default_factory=CapacitySpec, description="GPUs beyond replicas.")
     template: TemplateSpec = Field(default_factory=TemplateSpec, description="Pod settings, the same in both arms.")
     speculation: SpeculationSpec | None = Field(

@@ -32,12 +32,13 @@ class EngineSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=validations(
             cel(
+                "!has(self.args) || "
                 "self.args.all(a, !a.startsWith('--speculative') && !a.startsWith('--spec-') && a != '-sc')",
                 "speculation is set in spec.speculation, not in engine.args: remove the speculative flags",
                 ".args",
             ),
             cel(
-                "self.args.all(a, !a.startsWith('--disable-log-stats'))",
+                "!has(self.args) || self.args.all(a, !a.startsWith('--disable-log-stats'))",
                 "--disable-log-stats removes every vllm metric and would leave the arm unwatched: remove it",
                 ".args",
             ),

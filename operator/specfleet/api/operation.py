@@ -47,7 +47,7 @@ class RolloutSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=validations(
             cel(
-                "self.steps.map(s, s.weightPercent).isSorted()",
+                "!has(self.steps) || self.steps.map(s, s.weightPercent).isSorted()",
                 "steps must not go down: order them by weightPercent",
                 ".steps",
             )
