@@ -160,7 +160,7 @@ class Collector:
         while cursor.position + length + min(INGESTION_SECONDS, step / 2) <= end:
             for role, states in arms.items():
                 if states and not refused:
-                    window = _window(states, cursor.position, cursor.position + length, role)
+                    window = _window(target, states, cursor.position, cursor.position + length, role)
                     cursor.windows.setdefault(role, []).append(window)
             cursor.position += length
 
@@ -200,12 +200,12 @@ def _answer(target: Target, role: ArmRole, states: Mapping[str, PodState], clock
     return answer, message
 
 
-def _window(states: Mapping[str, PodState], start: float, end: float, role: ArmRole) -> Window:
+def _window(target: Target, states: Mapping[str, PodState], start: float, end: float, role: ArmRole) -> Window:
     found = {
         name: pod_window(state.intervals, start, end)
         for name, state in states.items()
         if state.intervals is not None and not state.missing
     }
     pods = {name: window for name, window in found.items() if window is not None}
-    answer, message = window_answer(pods, states, role is ArmRole.SPECULATIVE)
+    answer, message = window_answer(pods, states, role is ArmRole.SPECULATIVE and target.method is not None)
     return Window(start, end, answer, message, pods)
