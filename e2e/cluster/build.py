@@ -92,7 +92,9 @@ def _build(part: GoPart) -> None:
     target = part_dir(part)
     logs = cache_dir() / "log"
     work = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(work, ignore_errors=True)
+    for stale in target.parent.glob(f".{part.name}-*.*"):
+        if not Path(f"/proc/{stale.suffix[1:]}").exists() or stale == work:
+            shutil.rmtree(stale)
     work.mkdir(parents=True)
     logs.mkdir(parents=True, exist_ok=True)
     progress = _Progress(part, logs / f"build-{part.name}.log", time.monotonic())
@@ -109,7 +111,9 @@ def _build(part: GoPart) -> None:
 
 def _compile(part: GoPart, work: Path, progress: _Progress) -> None:
     output = work / part.name if part.packages == (".",) else work
-    command = ["nice", "-n", "10", "go", "build", "-v", "-p", str(os.cpu_count() or 2)]
+    # A build whose command was killed ends too, rather than compile beside the next one.
+    leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    command = [*leash, "nice", "-n", "10", "go", "build", "-v", "-p", str(os.cpu_count() or 2)]
     command += ["-o", f"{output}" if output.name == part.name else f"{output}/", *part.arguments()]
     source = _module_copy(part, work) if part.generated else part.source
     process = subprocess.Popen(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import dns, gateway, monitoring, network, node, users
+from e2e.cluster import dns, gateway, host, monitoring, network, node, users
 from e2e.cluster.base_images import node_images, pause_image, python_image
 from e2e.cluster.build import binary, build_parts, say
 from e2e.cluster.controlplane import ControlPlane, Endpoint
@@ -115,6 +115,7 @@ def _start(count: int) -> None:
     nodes = [Node(number) for number in range(1, count + 1)]
     plane = control_plane()
     plane.directory.mkdir(parents=True)
+    host.remember()
     for each in nodes:
         network.make_network(each)
     plane.prepare()

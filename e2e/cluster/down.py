@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from e2e.cluster import network
+from e2e.cluster import host, network
 from e2e.cluster.process import Daemons, end
 from e2e.cluster.process import run as run_command
 from e2e.cluster.settings import Node, cache_dir, run_dir
@@ -14,6 +14,7 @@ from e2e.cluster.settings import Node, cache_dir, run_dir
 # In this order; the API server hangs on SIGTERM once etcd is gone, and containerd is needed by nobody after the pods.
 _ORDER = ("kube-proxy", "kubelet", "envoy", "contour", "coredns", "prometheus-operator")
 _LAST = ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+_TASKS = "n*/containerd/state/io.containerd.runtime.v2.task/k8s.io"
 
 
 def take_down() -> list[str]:
@@ -25,6 +26,7 @@ def take_down() -> list[str]:
     _end_group(daemons, first)
     _end_group(daemons, [name for name in _LAST if name in names])
     namespaces = _pod_namespaces(directory)
+    sandboxes = [folder.name for folder in directory.glob(f"{_TASKS}/*")]
     nodes = network.made_nodes()
     for node in nodes:
         end(network.cgroup_processes(node), grace_seconds=0.0)
@@ -34,9 +36,7 @@ def take_down() -> list[str]:
     for name in namespaces:
         run_command(["ip", "netns", "del", name], check=False)
     left = [str(path) for node in nodes for path in _remove_node(node)]
-    network.remove_namespace_folder()
-    network.restore_sysctls()
-    _remove_log_links(directory)
+    host.put_back(sandboxes)
     shutil.rmtree(directory, ignore_errors=True)
     left += [f"process {pid}" for pid in daemons.marked()]
     left += [str(directory)] if directory.exists() else []
@@ -56,7 +56,7 @@ def _remove_node(node: Node) -> list[Path]:
 def _pod_namespaces(directory: Path) -> list[str]:
     """The network namespaces of the run's pods, by containerd's own records."""
     found: set[str] = set()
-    for config in directory.glob("n*/containerd/state/io.containerd.runtime.v2.task/k8s.io/*/config.json"):
+    for config in directory.glob(f"{_TASKS}/*/config.json"):
         found.update(re.findall(r"/run/netns/(cni-[0-9a-f-]+)", config.read_text(errors="replace")))
     return sorted(found)
 
@@ -66,15 +66,3 @@ def _unmount(directory: Path) -> None:
     mounts = [line.split()[1].replace("\\040", " ") for line in Path("/proc/self/mounts").read_text().splitlines()]
     for mount in sorted((m for m in mounts if Path(m).is_relative_to(directory)), reverse=True):
         run_command(["umount", "-l", mount], check=False)
-
-
-def _remove_log_links(directory: Path) -> None:
-    """The kubelet links its pods' logs into /var/log/containers whatever its own folder is."""
-    folder = Path("/var/log/containers")
-    if not folder.is_dir():
-        return
-    for link in folder.iterdir():
-        if link.is_symlink() and link.readlink().is_relative_to(directory):
-            link.unlink()
-    if not any(folder.iterdir()):
-        folder.rmdir()

@@ -104,7 +104,12 @@ def _buildah(*arguments: str | Path, check: bool = True) -> str:
     folder = cache_dir() / "buildah"
     folder.mkdir(parents=True, exist_ok=True)
     store: list[str | Path] = ["--root", folder / "store", "--runroot", folder / "run", "--storage-driver", "overlay"]
-    return run(["buildah", *store, *arguments], check=check, log=cache_dir() / "log" / "buildah.log").stdout
+    # Else it makes /etc/cni/net.d.
+    config = folder / "containers.conf"
+    config.write_text(f'[network]\nnetwork_config_dir = "{folder / "network"}"\n')
+    log = cache_dir() / "log" / "buildah.log"
+    environment = {"CONTAINERS_CONF": str(config)}
+    return run(["buildah", *store, *arguments], check=check, log=log, environment=environment).stdout
 
 
 def _policy() -> Sequence[str | Path]:

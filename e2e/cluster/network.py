@@ -1,30 +1,23 @@
-"""Network namespaces, routes, cgroup roots and kernel settings of the nodes: made here, taken back here."""
+"""Network namespaces, routes and cgroup roots of the nodes: made here, taken back here."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from e2e.cluster.process import run
-from e2e.cluster.settings import CLUSTER_CIDR, CONTROL_NODE, MAX_NODES, SERVICE_CIDR, Node, run_dir
+from e2e.cluster.settings import CLUSTER_CIDR, CONTROL_NODE, MAX_NODES, SERVICE_CIDR, Node
 
 _CGROUPS = Path("/sys/fs/cgroup")
-# The kubelet overwrites these.
-_SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 _HOST_LINK = "kn1-host"
 _NAMESPACES = Path("/run/netns")
-# Says that `ip netns` mounted _NAMESPACES for us.
-_MOUNT_MARK = "netns-mounted"
 
 
 def make_network(node: Node) -> None:
     """Make the node's namespace: node 1 is linked to the host, the others to node 1 (the host needs no forwarding)."""
     if (_NAMESPACES / node.netns).exists():
         return
-    if not _NAMESPACES.is_mount():
-        (run_dir() / _MOUNT_MARK).touch()
     run(["ip", "netns", "add", node.netns])
     run(node.command("ip", "link", "set", "lo", "up"))
     if node == CONTROL_NODE:
@@ -111,28 +104,3 @@ def remove_cgroups(node: Node) -> list[Path]:
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.1)
-
-
-def remove_namespace_folder() -> None:
-    """Unmount the folder of named namespaces if this run had it made and nobody else uses it."""
-    if (run_dir() / _MOUNT_MARK).exists() and _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
-        run(["umount", _NAMESPACES], check=False)
-        _NAMESPACES.rmdir()
-
-
-def save_sysctls() -> None:
-    """Remember the kernel settings that the kubelet changes, once per run."""
-    saved = run_dir() / "sysctls.json"
-    if not saved.exists():
-        values = {name: Path("/proc/sys", name).read_text().strip() for name in _SYSCTLS}
-        saved.write_text(json.dumps(values))
-
-
-def restore_sysctls() -> None:
-    """Put back what save_sysctls remembered."""
-    saved = run_dir() / "sysctls.json"
-    if saved.exists():
-        for name, value in json.loads(saved.read_text()).items():
-            path = Path("/proc/sys", name)
-            if path.read_text().strip() != value:
-                path.write_text(value)

@@ -23,7 +23,6 @@ def start_node(node: Node, plane: ControlPlane) -> None:
 
     Raises ClusterError naming the log to read.
     """
-    network.save_sysctls()
     network.make_cgroups(node)
     _start_containerd(node, plane)
 

@@ -18,14 +18,20 @@ MARK = "SPECFLEET_CLUSTER_RUN"
 
 
 def run(
-    argv: Iterable[str | Path], *, stdin: str | None = None, check: bool = True, log: Path | None = None
+    argv: Iterable[str | Path],
+    *,
+    stdin: str | None = None,
+    check: bool = True,
+    log: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a short command to its end.
 
     Raises ClusterError with what the command said, and the log it was appended to, when it fails.
     """
     command = [str(word) for word in argv]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, env=variables)
     if log is not None:
         with log.open("a") as out:
             out.write(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")

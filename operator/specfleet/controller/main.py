@@ -24,6 +24,10 @@ def build_registry(app: App) -> kopf.OperatorRegistry:
     """All handlers of the operator."""
     registry = kopf.OperatorRegistry()
 
+    @kopf.on.login(registry=registry, id="login", errors=kopf.ErrorsMode.PERMANENT)
+    def login(**fields: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**fields) or kopf.login_with_kubeconfig(**fields)
+
     @kopf.on.startup(registry=registry)
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
@@ -34,7 +38,7 @@ def build_registry(app: App) -> kopf.OperatorRegistry:
         settings.process.ultimate_exiting_timeout = 20
         settings.background.cancellation_polling = 5
         for kind in kinds.WATCHED:
-            settings.watching.label_selectors[_selector(kind)] = labels.DEPLOYMENT
+            settings.watching.label_selectors[kind.api_version, kind.plural] = labels.DEPLOYMENT
         await app.start()
 
     @kopf.on.cleanup(registry=registry)
@@ -51,8 +55,7 @@ def build_registry(app: App) -> kopf.OperatorRegistry:
     own = kinds.SPECULATIVE_DEPLOYMENT
     kopf.on.event(own.api_version, own.plural, registry=registry, id="deployment")(_deployment_seen(app))
     for kind in kinds.WATCHED:
-        group_version = kind.api_version if "/" in kind.api_version else f"{kind.api_version}"
-        kopf.on.event(group_version, kind.plural, registry=registry, id=f"child-{kind.plural}")(_child_seen(app, kind))
+        kopf.on.event(kind.api_version, kind.plural, registry=registry, id=f"child-{kind.plural}")(_child_seen(app, kind))
     return registry
 
 
@@ -68,10 +71,6 @@ def _child_seen(app: App, kind: Kind) -> Callable[..., Any]:
         app.see_child(kind, type, dict(body))
 
     return seen
-
-
-def _selector(kind: Kind) -> str:
-    return kind.plural
 
 
 def main() -> int:

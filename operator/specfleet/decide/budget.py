@@ -10,7 +10,9 @@ DAY = timedelta(days=1)
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-def after_rollback(attempts: AttemptStatus | None, revision: str, remedies: RemediesSpec, now: datetime) -> AttemptStatus:
+def after_rollback(
+    attempts: AttemptStatus | None, revision: str, remedies: RemediesSpec, now: datetime
+) -> AttemptStatus:
     """Count one more failed attempt of a revision and set when the next may start (1 h, 4 h, 24 h, 7 d by default)."""
     count = 1 + (attempts.count if attempts is not None and attempts.revision == revision else 0)
     wait = remedies.backoff_seconds[min(count, len(remedies.backoff_seconds)) - 1]

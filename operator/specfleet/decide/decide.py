@@ -1,6 +1,6 @@
 """decide: one observation in, one plan out. Pure; the clock is in the observation. Read this page first.
 
-    answer a person's command -> follow a changed spec -> walk the phase -> say what should exist
+answer a person's command -> follow a changed spec -> walk the phase -> say what should exist
 """
 
 from collections.abc import Callable
@@ -125,8 +125,10 @@ def _summary(obs: Observation, status: DeploymentStatus, weights: dict[str, int]
         "arms": [_arm_status(obs, arm) for arm in (*obs.arms, *obs.bench)][:8],
         "replicas": serving,
         "selector": f"specfleet.dev/deployment={obs.deployment.name},specfleet.dev/role=serving",
-        "warnings": sorted({f"{one.field_path}: {one.message}" for arm in (obs.baseline, *obs.proposers)
-                            for one in arm.warnings} | set(obs.problems))[:32],
+        "warnings": sorted(
+            {f"{one.field_path}: {one.message}" for arm in (obs.baseline, *obs.proposers) for one in arm.warnings}
+            | set(obs.problems)
+        )[:32],
     }
 
 

@@ -83,9 +83,7 @@ def _settled(arm: ArmView | None, route: RouteView | None, now: datetime) -> int
     ready = arm.serving
     if route is None or route.weights.get(arm.fingerprint, 0) > 0:
         return len(ready)
-    return sum(
-        1 for pod in ready if pod.ready_since and (now - pod.ready_since).total_seconds() >= SETTLE_SECONDS
-    )
+    return sum(1 for pod in ready if pod.ready_since and (now - pod.ready_since).total_seconds() >= SETTLE_SECONDS)
 
 
 def _scale_down(

@@ -31,7 +31,8 @@ def crash_fault(arm: ArmView | None, now: datetime) -> Fault | None:
     if restarts >= CRASHES:
         worst = max(recent, key=lambda pod: pod.restarts)
         return Fault(
-            "CrashLoop", f"{restarts} restarts within 10 min, most in pod {worst.name} ({worst.restarts}){_detail(worst)}"
+            "CrashLoop",
+            f"{restarts} restarts within 10 min, most in pod {worst.name} ({worst.restarts}){_detail(worst)}",
         )
     return None
 

@@ -107,9 +107,7 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
     spec = turn.spec.benchmark
     mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
     measured = [one for one in mine if one.purpose != "Capacity"]
-    spent = (
-        turn.seconds_since(progress.started) > spec.time_budget_seconds or progress.gpu_hours > spec.gpu_hours
-    )
+    spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or progress.gpu_hours > spec.gpu_hours
     failed_capacity = any(one.purpose == "Capacity" and one.error for one in mine)
     complete = progress.pairs_done >= progress.pairs_planned
     at_look = progress.pairs_done in spec.looks and bool(turn.record)

@@ -4,7 +4,9 @@ from specfleet.api.status import ArmRole, Phase, Verdict
 from specfleet.decide.turn import Turn
 
 
-def start_rollback(turn: Turn, reason: str, message: str, counts: bool = True, verdict: Verdict | None = Verdict.FAIL) -> None:
+def start_rollback(
+    turn: Turn, reason: str, message: str, counts: bool = True, verdict: Verdict | None = Verdict.FAIL
+) -> None:
     """Decide the roll-back now; traffic follows as fast as plain pods come up. `counts`: it uses up an attempt."""
     turn.decide("RollBack", reason, message, verdict, tuple(_evidence(turn)))
     turn.act()
