@@ -1,0 +1,136 @@
+"""Reads SpeculativeDeployments and their evidence, from files or from the cluster by kubectl."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from specfleet.api import deployment as deployment_kind
+from specfleet.api import evidence as evidence_kind
+from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.evidence import BenchmarkEvidenceSpec
+from specfleet.api.status import DecisionRecord
+
+Model = TypeVar("Model", SpeculativeDeployment, evidence_kind.SpeculativeBenchmark)
+
+
+class UnusableInputError(Exception):
+    """What was given cannot be read; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBenchmark:
+    """All evidence of one benchmark, and the decision that was taken on it (None: none recorded any more)."""
+
+    deployment: SpeculativeDeployment
+    benchmark: str
+    names: tuple[str, ...]
+    evidence: tuple[BenchmarkEvidenceSpec, ...]
+    decision: DecisionRecord | None
+
+    @property
+    def purpose(self) -> str:
+        """Qualify, Confirm or Suspicion."""
+        return next((one.purpose for one in self.evidence if one.purpose != "Capacity"), "Capacity")
+
+    @property
+    def measured(self) -> tuple[BenchmarkEvidenceSpec, ...]:
+        """Evidence that the verdict rests on."""
+        return tuple(one for one in self.evidence if one.purpose != "Capacity")
+
+
+def read_objects(files: Sequence[str], namespace: str | None) -> list[dict[str, Any]]:
+    """Objects of the given files (`-`: standard input); without files, those of the cluster."""
+    if files:
+        return [body for path in files for body in _from_file(path)]
+    return _from_cluster(namespace)
+
+
+def _from_file(path: str) -> Iterator[dict[str, Any]]:
+    text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise UnusableInputError(f"{path} is neither YAML nor JSON: {error}") from error
+    yield from _flatten(documents)
+
+
+def _from_cluster(namespace: str | None) -> list[dict[str, Any]]:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise UnusableInputError("kubectl is not on the PATH: give the objects as files with -f")
+    plural = f"{deployment_kind.PLURAL}.specfleet.dev,{evidence_kind.PLURAL}.specfleet.dev"
+    where = ["--namespace", namespace] if namespace else []
+    answer = subprocess.run([kubectl, "get", plural, *where, "-o", "json"], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise UnusableInputError(f"kubectl get {plural} failed: {answer.stderr.strip()}")
+    return list(_flatten([json.loads(answer.stdout)]))
+
+
+def _flatten(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    for body in documents:
+        if isinstance(body, list):
+            yield from _flatten(body)
+        elif isinstance(body, dict) and str(body.get("kind", "")).endswith("List"):
+            yield from _flatten(body.get("items") or [])
+        elif isinstance(body, dict):
+            yield body
+
+
+def deployments(objects: Iterable[dict[str, Any]]) -> list[SpeculativeDeployment]:
+    """Every SpeculativeDeployment among the objects."""
+    return [_valid(SpeculativeDeployment, body) for body in objects if body.get("kind") == deployment_kind.KIND]
+
+
+def benchmarks(objects: Sequence[dict[str, Any]]) -> list[StoredBenchmark]:
+    """Every benchmark of which evidence and its deployment are among the objects, oldest first."""
+    owners = {(one.metadata.get("namespace"), one.name): one for one in deployments(objects)}
+    grouped: dict[tuple[Any, str, str], list[tuple[str, BenchmarkEvidenceSpec]]] = {}
+    for body in objects:
+        if body.get("kind") != evidence_kind.KIND:
+            continue
+        one = _valid(evidence_kind.SpeculativeBenchmark, body).spec
+        metadata = body["metadata"]
+        key = (metadata.get("namespace"), one.deployment, one.benchmark)
+        grouped.setdefault(key, []).append((str(metadata["name"]), one))
+    found = []
+    for (namespace, owner, benchmark), items in grouped.items():
+        deployment = owners.get((namespace, owner))
+        if deployment is None:
+            raise UnusableInputError(
+                f"SpeculativeDeployment {owner} is missing: a verdict depends on its spec; give it with -f too"
+            )
+        items.sort(key=lambda item: (item[1].pair, item[1].unit))
+        names = tuple(name for name, _ in items)
+        evidence = tuple(one for _, one in items)
+        found.append(StoredBenchmark(deployment, benchmark, names, evidence, _decision(deployment, names)))
+    return sorted(found, key=lambda item: item.evidence[0].started)
+
+
+def _decision(deployment: SpeculativeDeployment, names: Sequence[str]) -> DecisionRecord | None:
+    """The newest recorded judgement that rests on one of these objects."""
+    if deployment.status is None:
+        return None
+    records = [
+        *deployment.status.history,
+        *([deployment.status.last_decision] if deployment.status.last_decision else []),
+    ]
+    mine = [one for one in records if one.verdict is not None and set(one.evidence) & set(names)]
+    return max(mine, key=lambda one: one.time, default=None)
+
+
+def _valid(kind: type[Model], body: Any) -> Model:
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        name = (body.get("metadata") or {}).get("name", "?")
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise UnusableInputError(f"{body.get('kind')} {name}: {where}: {problem['msg']}") from error

@@ -1,0 +1,101 @@
+"""`kubectl specfleet verify`: recomputes a verdict from the stored runs and compares it with the recorded one."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specfleet.api.status import Verdict
+from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
+from specfleet.cli.stored import StoredBenchmark, UnusableInputError, benchmarks, read_objects
+from specfleet.decide.evidence import BenchmarkVerdict, judge, judge_suspicion
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """A verdict again, and whether it is the recorded one (None: nothing was recorded to compare with)."""
+
+    verdict: BenchmarkVerdict
+    agrees: bool | None
+    difference: str = ""
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the command."""
+    command = subparsers.add_parser(
+        "verify",
+        help="recompute the verdict of a benchmark from its stored evidence",
+        description="Recompute the verdict of a benchmark from its stored evidence (SpeculativeBenchmark objects) and "
+        "compare it with the decision in the deployment's status. Exit code 1 when they disagree.",
+    )
+    command.add_argument(
+        "benchmark", nargs="?", help="benchmark id, SpeculativeBenchmark or SpeculativeDeployment; default: all"
+    )
+    command.add_argument("-f", "--filename", action="append", default=[], help="YAML or JSON file instead of a cluster")
+    command.add_argument("-n", "--namespace", help="namespace")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit code: OK, REFUSED when a verdict disagrees, UNUSABLE_INPUT."""
+    try:
+        found = chosen(benchmarks(read_objects(options.filename, options.namespace)), options.benchmark)
+    except (UnusableInputError, OSError) as error:
+        print(f"kubectl specfleet verify: {error}", file=sys.stderr)
+        return UNUSABLE_INPUT
+    if not found:
+        print(f"kubectl specfleet verify: no evidence of {options.benchmark or 'any benchmark'}", file=sys.stderr)
+        return UNUSABLE_INPUT
+    agrees = True
+    for one in found:
+        result = recompute(one)
+        agrees = agrees and result.agrees is not False
+        _show(one, result)
+    return OK if agrees else REFUSED
+
+
+def chosen(stored: Sequence[StoredBenchmark], name: str | None) -> list[StoredBenchmark]:
+    """Those that a name means: a benchmark id, one of its objects, or a deployment."""
+    measured = [one for one in stored if one.measured]
+    return [one for one in measured if name is None or name in (one.benchmark, one.deployment.name, *one.names)]
+
+
+def recompute(stored: StoredBenchmark) -> Recomputed:
+    """Judge the stored runs again. Where the record says that the budget had ended, so must the judgement."""
+    rule = judge_suspicion if stored.purpose == "Suspicion" else judge
+    spec, record = stored.deployment.spec, stored.decision
+    evidence = stored.measured
+    if record is not None:
+        known = set(record.evidence)
+        evidence = tuple(
+            one
+            for name, one in zip(stored.names, stored.evidence, strict=True)
+            if name in known and one.purpose != "Capacity"
+        )
+    verdict = rule(spec, evidence)
+    if verdict.need_more:
+        verdict = rule(spec, evidence, budget_spent=True)
+    if record is None or record.verdict is None:
+        return Recomputed(verdict, None)
+    same = record.verdict is verdict.verdict and record.reason == verdict.reason
+    difference = "" if same else f"recorded {record.verdict.value} {record.reason}: {record.message}"
+    return Recomputed(verdict, same, difference)
+
+
+def _show(stored: StoredBenchmark, result: Recomputed) -> None:
+    verdict = result.verdict
+    mark = {True: "agrees", False: "DISAGREES", None: "nothing recorded to compare with"}[result.agrees]
+    print(f"{stored.deployment.name} {stored.benchmark} ({stored.purpose}, {stored.evidence[-1].proposer}): {mark}")
+    print(f"  recomputed {verdict.verdict.value} {verdict.reason}: {verdict.message}")
+    if result.difference:
+        print(f"  {result.difference}")
+        candidates = {one.candidate for one in stored.evidence}
+        print(f"  (judged with the present spec; the evidence is of candidate {', '.join(sorted(candidates))})")
+    for cell in verdict.cells:
+        interval = ""
+        if cell.gain_ratio is not None and cell.lower is not None and cell.upper is not None:
+            interval = f"{cell.gain_ratio:+.1%} [{cell.lower:+.1%}, {cell.upper:+.1%}]"
+        print(f"    {cell.tier}/{cell.slice}: {cell.verdict.value} {interval} {cell.reason or ''}".rstrip())
+    for guard in verdict.guards:
+        if guard.verdict is not Verdict.PASS:
+            print(f"    guard {guard.name}: {guard.verdict.value} {guard.message}")
