@@ -111,7 +111,8 @@ class BenchmarkSpec(ApiModel):
                 ".objective",
             ),
             cel(
-                f"!has(self.looks) || self.looks.all(n, n >= 3 && n <= (has(self.pairs) ? self.pairs : {DEFAULT_PAIRS}))",
+                "!has(self.looks) || self.looks.all(n, n >= 3 && "
+                f"n <= (has(self.pairs) ? self.pairs : {DEFAULT_PAIRS}))",
                 f"each look must be between 3 and pairs ({DEFAULT_PAIRS} unless set)",
                 ".looks",
             ),

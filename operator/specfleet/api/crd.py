@@ -1,8 +1,8 @@
 """CRD manifests of both kinds, from the pydantic models: `python -m specfleet.api.crd write|check DIR`.
 
-Pydantic's JSON schema is turned into a structural one (apiextensions.k8s.io/v1): references inlined, nulls dropped, const
-and exclusive bounds respelled, defaults stripped. A default in a schema rewrites the user's object at admission, which
-GitOps tools report as drift; the models apply defaults when they read instead. structural.py checks the result.
+Pydantic's JSON schema is turned into a structural one (apiextensions.k8s.io/v1): references inlined, nulls dropped,
+const and exclusive bounds respelled, defaults stripped. A default in a schema rewrites the user's object at admission,
+which GitOps tools report as drift; the models apply defaults when they read instead. structural.py checks the result.
 """
 
 import sys

@@ -74,31 +74,14 @@ class RolloutSpec(ApiModel):
     )
 
 
-class RouteRef(ApiModel):
-    """A route of the user's, of which only two weights are changed."""
-
-    name: str = Field(min_length=1, description="HTTPRoute in the same namespace.")
-    rule: int = Field(0, ge=0, description="Index of the rule whose two backendRefs are ours.")
-
-
 class TrafficSpec(ApiModel):
-    """How requests reach the arms. Without gateway and routeRef: one Service and the ratio of replicas."""
+    """How requests reach the arms. Without parentRefs: one Service, and the ratio of replicas is that of traffic."""
 
-    model_config = ConfigDict(
-        json_schema_extra=validations(
-            cel(
-                "!(has(self.parentRefs) && self.parentRefs.size() > 0 && has(self.routeRef))",
-                "set either parentRefs (a route of specfleet's own) or routeRef (a route of yours), not both",
-                ".routeRef",
-            )
-        )
-    )
     parent_refs: RawList = Field(default_factory=list, description="Gateway API parentRefs of our own HTTPRoute.")
     hostnames: list[str] = Field(default_factory=list, max_length=16, description="Hostnames of our own HTTPRoute.")
     route_template: Raw = Field(
         default_factory=dict, description="matches, filters and timeouts of our own HTTPRoute rule."
     )
-    route_ref: RouteRef | None = Field(None, description="Use the user's route instead.")
     plain_header: str = Field(
         "x-specfleet-plain",
         pattern="^[a-z0-9-]+$",

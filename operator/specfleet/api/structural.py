@@ -13,7 +13,8 @@ _KNOWN = frozenset(
         "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "exclusiveMinimum",
         "exclusiveMaximum", "minProperties", "maxProperties", "nullable", "uniqueItems", "multipleOf",
         "x-kubernetes-validations", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
-        "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type", "x-kubernetes-embedded-resource",
+        "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type",
+        "x-kubernetes-embedded-resource",
     }
 )  # fmt: skip
 _READS = re.compile(r"(?<![\w.])self\.(\w+)")

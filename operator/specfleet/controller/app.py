@@ -3,12 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
 
+from specfleet.alerts.alert import Sender
 from specfleet.alerts.alertmanager import AlertSender
 from specfleet.alerts.derive import alerts_for
 from specfleet.alerts.metrics import OperatorMetrics
+from specfleet.alerts.webhook import WebhookSender
 from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.controller.fleet import Fleet, served_optional
@@ -36,6 +39,15 @@ log = logging.getLogger(__name__)
 def utc_now() -> datetime:
     """The clock of the process."""
     return datetime.now(UTC)
+
+
+async def _watched(name: str, work: Coroutine[Any, Any, None]) -> None:
+    """A task that ends with an error says so at once; the liveness probe then restarts the process."""
+    try:
+        await work
+    except Exception:
+        log.exception("task %s ended", name)
+        raise
 
 
 class App:
@@ -106,7 +118,7 @@ class App:
         return self._lease is not None and self._lease.held
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+        self._tasks.append(asyncio.get_running_loop().create_task(_watched(name, work), name=name))
 
     async def _lead(self, reconciler: Reconciler, book: ServerBook) -> None:
         """Work only while the Lease is held."""
@@ -212,10 +224,16 @@ class App:
 
     async def _alerts(self) -> None:
         """Send what fires, again and again: alerts follow from status alone, so none is lost in a crash."""
-        async with AlertSender(self.settings.alertmanager_url, self.settings.webhook_url) as sender:
+        async with AsyncExitStack() as stack:
+            senders: list[Sender] = []
+            if self.settings.alertmanager_url is not None:
+                senders.append(await stack.enter_async_context(AlertSender(self.settings.alertmanager_url)))
+            if self.settings.webhook_url is not None:
+                senders.append(await stack.enter_async_context(WebhookSender(self.settings.webhook_url)))
             while True:
-                now = utc_now()
-                await sender.send([one for owner in self.fleet.readable() for one in alerts_for(owner, now)], now)
+                firing = [one for owner in self.fleet.readable() for one in alerts_for(owner)]
+                for sender in senders:
+                    await sender.send(firing)
                 await asyncio.sleep(ALERT_SECONDS)
 
     def _show(self) -> None:

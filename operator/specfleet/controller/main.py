@@ -55,7 +55,8 @@ def build_registry(app: App) -> kopf.OperatorRegistry:
     own = kinds.SPECULATIVE_DEPLOYMENT
     kopf.on.event(own.api_version, own.plural, registry=registry, id="deployment")(_deployment_seen(app))
     for kind in kinds.WATCHED:
-        kopf.on.event(kind.api_version, kind.plural, registry=registry, id=f"child-{kind.plural}")(_child_seen(app, kind))
+        watch = kopf.on.event(kind.api_version, kind.plural, registry=registry, id=f"child-{kind.plural}")
+        watch(_child_seen(app, kind))
     return registry
 
 

@@ -16,6 +16,7 @@ from specfleet.decide.plan import ArmIntent, JobIntent, Plan
 from specfleet.decide.revisions import follow_spec
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
+from specfleet.engine.fingerprint import observed_fingerprint
 
 PHASES: dict[Phase, Callable[[Turn], None]] = {
     Phase.DEPLOYING: deploying.deploying,
@@ -125,11 +126,32 @@ def _summary(obs: Observation, status: DeploymentStatus, weights: dict[str, int]
         "arms": [_arm_status(obs, arm) for arm in (*obs.arms, *obs.bench)][:8],
         "replicas": serving,
         "selector": f"specfleet.dev/deployment={obs.deployment.name},specfleet.dev/role=serving",
-        "warnings": sorted(
-            {f"{one.field_path}: {one.message}" for arm in (obs.baseline, *obs.proposers) for one in arm.warnings}
-            | set(obs.problems)
-        )[:32],
+        "warnings": _warnings(obs),
     }
+
+
+def _warnings(obs: Observation) -> list[str]:
+    """What a person should know although nothing is refused."""
+    rules = {f"{one.field_path}: {one.message}" for arm in (obs.baseline, *obs.proposers) for one in arm.warnings}
+    unverified = {f"{arm.label}: `extra` keys are passed on unverified" for arm in obs.proposers if arm.unverified}
+    broken = {
+        f"{one.proposer}: requests with {probe.name} get HTTP {probe.speculative_status} only with speculation; "
+        f"clients that send {obs.spec.traffic.plain_header}: true stay on the plain arm"
+        for one in obs.evidence
+        for probe in one.request_probes
+        if probe.broken
+    }
+    return sorted(rules | unverified | broken | set(obs.problems))[:32]
+
+
+def _observed(arm: ArmView) -> str | None:
+    """Fingerprint with what only running pods tell; None until one of them is proven."""
+    pod = next((pod for pod in arm.serving if pod.image_digest and pod.engine_version), None)
+    if pod is None:
+        return None
+    return observed_fingerprint(
+        arm.fingerprint, str(pod.image_digest), str(pod.engine_version), pod.gpu_type or "unknown"
+    )
 
 
 def _arm_status(obs: Observation, arm: ArmView) -> ArmStatus:
@@ -139,6 +161,7 @@ def _arm_status(obs: Observation, arm: ArmView) -> ArmStatus:
         role=arm.role,
         fingerprint=arm.fingerprint,
         proposer=wanted.label if wanted else "of an earlier spec",
+        observed_fingerprint=_observed(arm),
         engine_version=versions[-1] if versions else None,
         replicas=arm.replicas,
         ready_replicas=len(arm.serving),

@@ -65,6 +65,18 @@ def no_room(arm: ArmView | None, now: datetime) -> Fault | None:
     return None
 
 
+def engine_mismatch(*arms: ArmView | None) -> Fault | None:
+    """Pods that should run one engine run several: a tag was moved, or a node has another image under it."""
+    seen: dict[tuple[str, str], str] = {}
+    for pod in (pod for arm in arms if arm is not None for pod in arm.serving):
+        if pod.image_digest and pod.engine_version:
+            seen.setdefault((pod.image_digest, pod.engine_version), pod.name)
+    if len(seen) < 2:
+        return None
+    said = ", ".join(f"{name}: vLLM {version} {digest[:19]}" for (digest, version), name in sorted(seen.items()))
+    return Fault("EngineMoved", f"one tag, several engines ({said}): pin spec.engine.image by digest")
+
+
 def _seconds(moment: datetime | None, now: datetime) -> float:
     return float("inf") if moment is None else (now - moment).total_seconds()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress
 from specfleet.decide.evidence import BenchmarkVerdict, judge, judge_suspicion
-from specfleet.decide.faults import Fault, crash_fault, no_room, start_fault
+from specfleet.decide.faults import Fault, crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.observation import ArmView, JobView, Observation
 from specfleet.decide.plan import ArmIntent, JobIntent
 from specfleet.decide.turn import Turn
@@ -126,6 +126,9 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
 
 def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | None:
     now = turn.obs.now
+    moved = engine_mismatch(turn.obs.bench_arm(turn.obs.baseline.fingerprint), turn.obs.bench_arm(progress.candidate))
+    if moved is not None:
+        return Interruption(moved, None)
     timeout = turn.spec.engine.startup_timeout_seconds
     for role, fingerprint in (
         (ArmRole.BASELINE, turn.obs.baseline.fingerprint),

@@ -2,7 +2,7 @@
 
 from specfleet.api.status import ArmRole, Calibration, Phase, RevisionStatus, Verdict
 from specfleet.decide.exchange import exchange
-from specfleet.decide.faults import crash_fault, no_room, start_fault
+from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.rollback import rollback_allowed, start_rollback
 from specfleet.decide.targets import room, target
@@ -36,7 +36,8 @@ def _aborted(turn: Turn) -> bool:
     if fault is not None and crash_fault(reference, now) is None:
         start_rollback(turn, fault.reason, fault.message)
         return True
-    full = no_room(candidate, now)
+    same = None if _is_revision_trial(turn) else engine_mismatch(candidate, reference)
+    full = no_room(candidate, now) or same
     if full is not None:
         hold(turn, full.reason, full.message)
         return True
@@ -54,6 +55,11 @@ def _aborted(turn: Turn) -> bool:
         start_rollback(turn, hard.signal.value, hard.message)
         return True
     return False
+
+
+def _is_revision_trial(turn: Turn) -> bool:
+    """A changed model or engine is under trial rather than a proposer."""
+    return turn.status.candidate == turn.obs.baseline.fingerprint
 
 
 def _judge_step(turn: Turn) -> None:
