@@ -38,6 +38,7 @@ def take_down() -> list[str]:
     left = [str(path) for node in nodes for path in _remove_node(node)]
     host.put_back(sandboxes)
     shutil.rmtree(directory, ignore_errors=True)
+    left += [f"the mount {mount}" for mount in host.mounts_below(directory)]
     left += [f"process {pid}" for pid in daemons.marked()]
     left += [str(directory)] if directory.exists() else []
     return left
@@ -62,7 +63,5 @@ def _pod_namespaces(directory: Path) -> list[str]:
 
 
 def _unmount(directory: Path) -> None:
-    """Unmount everything below a folder, the innermost first."""
-    mounts = [line.split()[1].replace("\\040", " ") for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for mount in sorted((m for m in mounts if Path(m).is_relative_to(directory)), reverse=True):
+    for mount in host.mounts_below(directory):
         run_command(["umount", "-l", mount], check=False)
