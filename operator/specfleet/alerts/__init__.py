@@ -1,1 +1,1 @@
-"""How people are told: Events, Alertmanager, a webhook, and the operator's own metrics."""
+"""What the operator tells people and other programs: Events, alerts, its own metrics. Decides nothing."""

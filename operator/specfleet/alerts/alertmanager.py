@@ -1,33 +1,41 @@
-"""Alerts to Alertmanager (API v2) and, if set, as JSON to a webhook: sent again while they fire, then ended."""
+"""Client of the Alertmanager API v2.
 
+Every round sends all firing alerts again with an end in the near future, as Prometheus does: Alertmanager keeps them
+while the operator says so, and they end by themselves if it is gone. An alert that stopped firing is ended at once.
+"""
+
+import asyncio
 import logging
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 
-from specfleet.alerts.derive import Alert
+from specfleet.alerts.alert import Alert
+from specfleet.api.base import RawObject
 
+VALIDITY = timedelta(minutes=5)
+"""Longer than a restart of the operator, so that an alert does not flap meanwhile."""
 TIMEOUT_SECONDS = 10.0
-KEEP_ALIVE = timedelta(minutes=4)
-"""endsAt of a firing alert: if the operator dies the alert ends by itself, and a live one sends it again before."""
+PATH = "/api/v2/alerts"
 
 log = logging.getLogger(__name__)
 
 
 class AlertSender:
-    """Sends what fires. Failures are told in the log and tried again with the next call."""
+    """Sends to every Alertmanager in a comma-separated list: each of a cluster has to hear it, it deduplicates."""
 
-    def __init__(self, alertmanager_url: str | None, webhook_url: str | None = None) -> None:
-        self._alertmanager = alertmanager_url.rstrip("/") if alertmanager_url else None
-        self._webhook = webhook_url
-        self._firing: dict[tuple[str, ...], Alert] = {}
+    def __init__(self, urls: str) -> None:
+        self.endpoints = tuple(_Endpoint(url.strip().rstrip("/")) for url in urls.split(",") if url.strip())
+        self.failures = 0
+        """Rounds that an Alertmanager did not take, since the start."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+        self._session = aiohttp.ClientSession(timeout=timeout)
         return self
 
     async def __aexit__(
@@ -36,44 +44,56 @@ class AlertSender:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, alerts: Sequence[Alert], now: datetime) -> bool:
-        """Send firing alerts and end those that fired before. False when a receiver did not take them."""
-        firing = {_identity(alert): alert for alert in alerts}
-        ended = [alert for identity, alert in self._firing.items() if identity not in firing]
-        started = [alert for identity, alert in firing.items() if identity not in self._firing]
-        body = [_wire(alert, now + KEEP_ALIVE) for alert in alerts] + [_wire(alert, now) for alert in ended]
-        taken = True
-        if self._alertmanager is not None and body:
-            taken = await self._post(f"{self._alertmanager}/api/v2/alerts", body)
-        if self._webhook is not None and (started or ended):
-            news = {"firing": [_wire(one, None) for one in started], "resolved": [_wire(one, now) for one in ended]}
-            taken = await self._post(self._webhook, news) and taken
-        if taken:
-            self._firing = firing
-        return taken
+    async def send(self, alerts: Sequence[Alert]) -> None:
+        """Tell all Alertmanagers. Never raises: a failure is logged once per outage and made good by the next round."""
+        if self._session is None:
+            raise RuntimeError("AlertSender is used outside of `async with`")
+        session, now = self._session, datetime.now(UTC)
+        answers = await asyncio.gather(*(endpoint.send(session, alerts, now) for endpoint in self.endpoints))
+        self.failures += answers.count(False)
 
-    async def _post(self, url: str, body: Any) -> bool:
-        assert self._session is not None, "use it as an async context manager"
+
+class _Endpoint:
+    """One Alertmanager and what it was last told to be firing."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url + PATH
+        self._told: dict[tuple[tuple[str, str], ...], Alert] = {}
+        self._silent = False
+
+    async def send(self, session: aiohttp.ClientSession, alerts: Sequence[Alert], now: datetime) -> bool:
+        firing = {alert.identity: alert for alert in alerts}
+        ended = [alert for identity, alert in self._told.items() if identity not in firing]
+        body = [to_wire(alert, now + VALIDITY) for alert in firing.values()] + [to_wire(alert, now) for alert in ended]
+        # What was not delivered as ended stays in `_told` and is ended by a later round.
+        self._told |= firing
+        if not body:
+            return True
         try:
-            async with self._session.post(url, json=body) as response:
-                if response.status < 300:
-                    return True
-                log.warning("alerts: %s answered HTTP %s: %s", url, response.status, (await response.text())[:200])
-        except (aiohttp.ClientError, TimeoutError) as error:
-            log.warning("alerts: %s: %s %s", url, type(error).__name__, error)
+            async with session.post(self._url, json=body) as response:
+                text = await response.text()
+                if response.status >= 300:
+                    return self._failed(f"HTTP {response.status}: {text[:300]}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return self._failed(f"{type(error).__name__}: {error}")
+        self._told = firing
+        if self._silent:
+            log.info("Alertmanager %s takes alerts again", self._url)
+        self._silent = False
+        return True
+
+    def _failed(self, why: str) -> bool:
+        if not self._silent:
+            log.warning("Alertmanager %s did not take %d alerts, trying on: %s", self._url, len(self._told), why)
+        self._silent = True
         return False
 
 
-def _identity(alert: Alert) -> tuple[str, ...]:
-    return (alert.name, *(f"{key}={value}" for key, value in sorted(alert.labels.items())))
-
-
-def _wire(alert: Alert, ends: datetime | None) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "labels": {"alertname": alert.name, "severity": alert.severity, **alert.labels},
-        "annotations": {"summary": alert.summary, "description": alert.description},
-        "startsAt": alert.since.isoformat(),
+def to_wire(alert: Alert, ends_at: datetime) -> RawObject:
+    """One alert as `POST /api/v2/alerts` takes it."""
+    return {
+        "labels": alert.all_labels(),
+        "annotations": alert.annotations(),
+        "startsAt": alert.starts_at.astimezone(UTC).isoformat(),
+        "endsAt": max(ends_at, alert.starts_at).astimezone(UTC).isoformat(),
     }
-    if ends is not None:
-        body["endsAt"] = ends.isoformat()
-    return body

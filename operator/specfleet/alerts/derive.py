@@ -1,81 +1,101 @@
-"""Which alerts fire follows from status alone, so that a restarted operator sends the same ones."""
+"""Which alerts fire for a deployment: from its status alone, so that a restart of the operator loses none."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime
 
+from specfleet.alerts.alert import Alert, AlertSeverity
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, find_condition
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.status import DecisionRecord, DeploymentStatus, Phase
 
-ROLLED = (Phase.ROLLING_BACK, Phase.ROLLED_BACK, Phase.EXHAUSTED)
-METRICS_GRACE_SECONDS = 900.0
-"""A metrics server that is away for this long is told (knowledge: Prometheus outage = hold, alert after 15 min)."""
+ROLLED_BACK = "SpecfleetRolledBack"
+EXHAUSTED = "SpecfleetExhausted"
+STALLED = "SpecfleetStalled"
+NOTHING_SERVES = "SpecfleetNothingServes"
+DRIFT = "SpecfleetDriftDetected"
+METRICS = "SpecfleetMetricsUnavailable"
+HELD = "SpecfleetHeld"
+
+LABEL_LIMIT = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """One firing alert, as Alertmanager takes it."""
-
-    name: str
-    severity: str
-    labels: Mapping[str, str]
-    summary: str
-    description: str
-    since: datetime
-
-
-def alerts_for(deployment: SpeculativeDeployment, now: datetime) -> tuple[Alert, ...]:
-    """All alerts that fire for a deployment now."""
+def alerts_for(deployment: SpeculativeDeployment) -> tuple[Alert, ...]:
+    """The alerts that fire now. Empty for a deployment without status (the operator has not seen it yet)."""
     status = deployment.status
-    return tuple(_alerts(deployment, status, now)) if status is not None else ()
+    if status is None:
+        return ()
+    return (*_of_phase(deployment, status), *_of_conditions(deployment, status))
 
 
-def _alerts(deployment: SpeculativeDeployment, status: DeploymentStatus, now: datetime) -> Iterator[Alert]:
-    def alert(name: str, severity: str, reason: str, description: str, since: datetime) -> Alert:
-        labels = {"namespace": deployment.namespace, "name": deployment.name, "reason": reason}
-        summary = f"{deployment.namespace}/{deployment.name}: {reason}"
-        return Alert(name, severity, labels, summary, description, since)
-
-    told = _last(status, "RollBack")
-    if status.phase in ROLLED and told is not None:
-        yield alert("SpecfleetRolledBack", "warning", told.reason, told.message, told.time)
+def _of_phase(owner: SpeculativeDeployment, status: DeploymentStatus) -> Iterator[Alert]:
+    who = f"{owner.namespace}/{owner.name}"
+    reason = status.phase_reason or "Unknown"
+    if status.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
+        decision = _last(status, "RollBack")
+        done = "the plain arm serves" if status.phase is Phase.ROLLED_BACK else "traffic goes back to the plain arm"
+        summary = f"{who}: speculation rolled back, {done}"
+        yield _alert(owner, ROLLED_BACK, AlertSeverity.WARNING, decision, status.phase_since, reason, summary)
     if status.phase is Phase.EXHAUSTED:
-        since = status.phase_since or now
-        yield alert("SpecfleetExhausted", "warning", status.phase_reason or "Exhausted", _next_step(), since)
-    stalled = _when_true(status, ConditionType.STALLED)
-    if stalled is not None:
-        yield alert("SpecfleetStalled", "critical", stalled.reason, stalled.message, stalled.last_transition_time)
-    drift = _when_true(status, ConditionType.DRIFT_DETECTED)
+        attempts = status.attempts.count if status.attempts else 0
+        summary = (
+            f"{who}: no attempt is left after {attempts} promotions; the plain arm serves until the spec changes or "
+            "the command `retry` is given"
+        )
+        decision = _last(status, "RollBack") or status.last_decision
+        yield _alert(owner, EXHAUSTED, AlertSeverity.WARNING, decision, status.phase_since, reason, summary)
+    if status.phase is Phase.HELD:
+        summary = f"{who}: held, evidence or capacity is missing; the stable arm serves"
+        yield _alert(owner, HELD, AlertSeverity.INFO, _last(status, "Hold"), status.phase_since, reason, summary)
+
+
+def _of_conditions(owner: SpeculativeDeployment, status: DeploymentStatus) -> Iterator[Alert]:
+    who = f"{owner.namespace}/{owner.name}"
+    stalled = _with_status(status, ConditionType.STALLED, ConditionStatus.TRUE)
+    if stalled is not None and stalled.reason == NOTHING_SERVES.removeprefix("Specfleet"):
+        yield _of_condition(owner, NOTHING_SERVES, AlertSeverity.CRITICAL, stalled, f"{who}: no pod of any arm answers")
+    elif stalled is not None:
+        summary = f"{who}: stalled, what the spec asks for does not serve and will not without a person"
+        yield _of_condition(owner, STALLED, AlertSeverity.CRITICAL, stalled, summary)
+    drift = _with_status(status, ConditionType.DRIFT_DETECTED, ConditionStatus.TRUE)
     if drift is not None:
-        yield alert("SpecfleetDrift", "warning", drift.reason, drift.message, drift.last_transition_time)
-    unproven = status.last_decision
-    if unproven is not None and unproven.reason in ("NotMeasured", "NotProven", "SharedCause"):
-        yield alert("SpecfleetUnresolved", "warning", unproven.reason, unproven.message, unproven.time)
-    metrics = find_condition(status.conditions, ConditionType.METRICS_AVAILABLE)
-    if metrics is not None and metrics.status is ConditionStatus.FALSE and status.stable is not None:
-        away = (now - metrics.last_transition_time).total_seconds()
-        if away >= METRICS_GRACE_SECONDS:
-            said = f"{metrics.message}: nothing is promoted and only hard faults roll back meanwhile"
-            yield alert("SpecfleetUnwatched", "warning", metrics.reason, said, metrics.last_transition_time)
-    if status.phase is Phase.HELD and told is None:
-        since = status.phase_since or now
-        reason = status.phase_reason or "Held"
-        message = status.last_decision.message if status.last_decision else ""
-        yield alert("SpecfleetHeld", "info", reason, message, since)
+        yield _of_condition(owner, DRIFT, AlertSeverity.WARNING, drift, f"{who}: {drift.reason} is being investigated")
+    metrics = _with_status(status, ConditionType.METRICS_AVAILABLE, ConditionStatus.FALSE)
+    if metrics is not None:
+        summary = f"{who}: no usable metrics; nothing is promoted and only dead pods are acted on"
+        yield _of_condition(owner, METRICS, AlertSeverity.WARNING, metrics, summary)
+
+
+def _with_status(status: DeploymentStatus, type_: ConditionType, wanted: ConditionStatus) -> Condition | None:
+    found = find_condition(status.conditions, type_)
+    return found if found is not None and found.status is wanted else None
 
 
 def _last(status: DeploymentStatus, action: str) -> DecisionRecord | None:
-    return next((one for one in reversed(status.history) if one.action == action), None)
+    return next((record for record in reversed(status.history) if record.action == action), None)
 
 
-def _when_true(status: DeploymentStatus, kind: ConditionType) -> Condition | None:
-    found = find_condition(status.conditions, kind)
-    return found if found is not None and found.status is ConditionStatus.TRUE else None
+def _alert(
+    owner: SpeculativeDeployment,
+    name: str,
+    severity: AlertSeverity,
+    decision: DecisionRecord | None,
+    since: datetime | None,
+    reason: str,
+    summary: str,
+) -> Alert:
+    starts_at = decision.time if decision is not None else since or datetime.fromtimestamp(0, UTC)
+    description = decision.message if decision is not None else ""
+    if decision is not None and decision.evidence:
+        description += f" Evidence: {', '.join(decision.evidence)}."
+    return Alert(name, severity, starts_at, summary, description or reason, _labels(owner, reason))
 
 
-def _next_step() -> str:
-    return (
-        "all attempts of this revision failed; change the model, engine or proposer, or annotate the object with "
-        "specfleet.dev/command: retry <nonce>"
-    )
+def _of_condition(
+    owner: SpeculativeDeployment, name: str, severity: AlertSeverity, condition: Condition, summary: str
+) -> Alert:
+    description = condition.message or condition.reason
+    return Alert(name, severity, condition.last_transition_time, summary, description, _labels(owner, condition.reason))
+
+
+def _labels(owner: SpeculativeDeployment, reason: str) -> dict[str, str]:
+    return {"namespace": owner.namespace, "name": owner.name, "reason": reason[:LABEL_LIMIT]}

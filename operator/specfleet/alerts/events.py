@@ -1,4 +1,4 @@
-"""Kubernetes Events of decisions. Their names follow from the decision: telling twice is telling once."""
+"""Kubernetes Events of decisions. The name follows from the decision, so that a crash tells nothing twice."""
 
 from hashlib import sha256
 
@@ -7,35 +7,33 @@ from specfleet.api.deployment import KIND, SpeculativeDeployment
 from specfleet.api.status import DecisionRecord, Verdict
 
 COMPONENT = "specfleet"
-WARNINGS = ("RollBack", "RefuseCandidate", "RefuseRevision", "Hold", "RestartProbeFailed", "Investigate", "RepeatUnit")
-"""Actions that a person on call wants to see as warnings."""
 MESSAGE_LIMIT = 1024
-"""core/v1 Event: longer messages are refused."""
+REASON_LIMIT = 128
+NAME_LIMIT = 253
+WARNING_ACTIONS = frozenset(
+    {"Hold", "Investigate", "RefuseCandidate", "RefuseRevision", "RestartProbeFailed", "RollBack", "RolledBack"}
+)
 
 
 def build_event(deployment: SpeculativeDeployment, decision: DecisionRecord) -> RawObject:
-    """core/v1 Event of one decision."""
-    moment = decision.time.strftime("%Y-%m-%dT%H:%M:%SZ")
-    seed = f"{deployment.uid}/{moment}/{decision.action}/{decision.reason}/{decision.message}"
-    said = f"{decision.action}: {decision.message}" if decision.message else decision.action
+    """A core/v1 Event manifest about one decision; create it, and take AlreadyExists for success."""
+    moment = decision.time.isoformat().replace("+00:00", "Z")
+    evidence = f" Evidence: {', '.join(decision.evidence)}." if decision.evidence else ""
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            "name": f"{deployment.name[:200]}.{sha256(seed.encode()).hexdigest()[:16]}",
-            "namespace": deployment.namespace,
-        },
+        "metadata": {"name": _name(deployment, decision), "namespace": deployment.namespace},
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,
-            "name": deployment.name,
             "namespace": deployment.namespace,
+            "name": deployment.name,
             "uid": deployment.uid,
         },
-        "type": "Warning" if decision.action in WARNINGS or decision.verdict is Verdict.FAIL else "Normal",
-        "reason": decision.reason,
+        "type": "Warning" if is_warning(decision) else "Normal",
         "action": decision.action,
-        "message": said[:MESSAGE_LIMIT],
+        "reason": decision.reason[:REASON_LIMIT],
+        "message": _shortened(f"{decision.action}: {decision.message}", evidence),
         "firstTimestamp": moment,
         "lastTimestamp": moment,
         "count": 1,
@@ -43,3 +41,24 @@ def build_event(deployment: SpeculativeDeployment, decision: DecisionRecord) -> 
         "reportingComponent": COMPONENT,
         "reportingInstance": COMPONENT,
     }
+
+
+def is_warning(decision: DecisionRecord) -> bool:
+    """Whether a person should look at it: something failed, was refused or waits for them."""
+    return decision.action in WARNING_ACTIONS or decision.verdict in (Verdict.FAIL, Verdict.ERROR)
+
+
+def _name(deployment: SpeculativeDeployment, decision: DecisionRecord) -> str:
+    identity = "\0".join(
+        [deployment.uid, decision.time.isoformat(), decision.action, decision.reason, decision.message]
+    )
+    suffix = f".{sha256(identity.encode()).hexdigest()[:16]}"
+    return deployment.name[: NAME_LIMIT - len(suffix)].rstrip(".-") + suffix
+
+
+def _shortened(message: str, evidence: str) -> str:
+    """At most 1024 bytes (the API server's limit); the evidence gives way first, then the end of the message."""
+    for text in (message + evidence, message):
+        if len(text.encode()) <= MESSAGE_LIMIT:
+            return text
+    return message.encode()[: MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."

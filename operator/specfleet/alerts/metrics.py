@@ -1,126 +1,105 @@
-"""The operator's own metrics (prefix `specfleet_`). Series of a deployment vanish with it."""
+"""The operator's own Prometheus metrics: what it decided, what it sees, and how it works."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from threading import Thread
+from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, start_http_server
 
+from specfleet import __version__
+from specfleet.alerts.fleet_metrics import FleetCollector, Key
 from specfleet.api.deployment import SpeculativeDeployment
-from specfleet.api.status import ArmRole, DecisionRecord, Phase
-from specfleet.decide.watch_report import Answer, WatchReport
+from specfleet.api.status import DecisionRecord
+from specfleet.decide.watch_report import WatchReport
 
-Key = tuple[str, str]
-LABELS = ("namespace", "name")
+RECONCILE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+
+WriteCounts = Mapping[tuple[str, str], int]
+"""Requests that change something, by (verb, kind)."""
+
+
+class _Server(Protocol):
+    def shutdown(self) -> None: ...
+
+    def server_close(self) -> None: ...
 
 
 class OperatorMetrics:
-    """All series of one operator process, in a registry of its own."""
+    """All metrics of one operator process. Series of deleted deployments disappear."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._decisions = Counter(
-            "specfleet_decisions",
-            "Decisions by action, reason and verdict.",
-            (*LABELS, "action", "reason", "verdict"),
+        self._fleet = FleetCollector()
+        self.registry.register(self._fleet)
+        ProcessCollector(registry=self.registry)
+        Info("specfleet_build", "Version of the operator", registry=self.registry).info({"version": __version__})
+        self._duration = Histogram(
+            "specfleet_reconcile_duration_seconds",
+            "Time of one reconcile, its API requests included",
+            buckets=RECONCILE_BUCKETS,
             registry=self.registry,
         )
-        self._rollbacks = Counter(
-            "specfleet_rollbacks", "Roll-backs decided, by reason.", (*LABELS, "reason"), registry=self.registry
-        )
         self._errors = Counter(
-            "specfleet_reconcile_errors", "Reconciles that failed, by kind.", ("kind",), registry=self.registry
+            "specfleet_reconcile_errors",
+            "Reconciles and telemetry ticks that failed, by family of error",
+            ["error"],
+            registry=self.registry,
         )
-        self._seconds = Histogram(
-            "specfleet_reconcile_duration_seconds", "Duration of one reconcile.", registry=self.registry
-        )
-        self._writes = Gauge(
-            "specfleet_api_writes", "Writing API requests of this process.", ("verb", "kind"), registry=self.registry
-        )
-        self._queries = Gauge(
-            "specfleet_metrics_server_requests", "Requests sent to metrics servers.", registry=self.registry
-        )
-        self._leading = Gauge("specfleet_leading", "1 while the Lease is held.", registry=self.registry)
-        self._phase = self._gauge("specfleet_phase", "1 for the present phase.", "phase")
-        self._weight = self._gauge("specfleet_speculative_weight_ratio", "Traffic share of the speculative arm.")
-        self._gain = self._gauge("specfleet_gain_ratio", "Gain measured for what serves.")
-        self._gpu_hours = self._gauge("specfleet_gpu_hours_spent", "GPU hours spent on experiments.")
-        self._available = self._gauge("specfleet_metrics_available", "1 while the metrics of the arms can be used.")
-        self._acceptance = self._gauge("specfleet_acceptance_rate", "Acceptance rate of the last window.")
-        self._length = self._gauge("specfleet_accepted_length", "Accepted length of the last window.")
-        self._tpot = self._gauge("specfleet_tpot_seconds", "Decode time per token of the last window.", "arm")
-        self._suspicion = self._gauge(
-            "specfleet_suspicion_ratio", "Statistic of a finding over its threshold.", "signal"
-        )
-        self._shown: dict[Key, set[tuple[Gauge, tuple[str, ...]]]] = {}
+        self._depth = Gauge("specfleet_queue_depth", "Deployments that wait for a worker", registry=self.registry)
+        self._leader = Gauge("specfleet_leader", "1 while this process holds the Lease", registry=self.registry)
+        self._server: tuple[_Server, Thread] | None = None
 
     def serve(self, port: int) -> None:
-        """Answer /metrics on that port (0: nowhere)."""
-        if port:
-            start_http_server(port, registry=self.registry)
+        """Answer /metrics on all addresses, in a thread of its own. Raises OSError when the port is taken."""
+        self._server = start_http_server(port, registry=self.registry)
+
+    def close(self) -> None:
+        """Stop answering."""
+        if self._server is not None:
+            server, thread = self._server
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            self._server = None
+
+    def follow(
+        self,
+        queue_depth: Callable[[], int] | None = None,
+        leader: Callable[[], bool] | None = None,
+        writes: Callable[[], WriteCounts] | None = None,
+        alert_failures: Callable[[], int] | None = None,
+    ) -> None:
+        """Read these at each scrape instead of being told."""
+        if queue_depth is not None:
+            self._depth.set_function(queue_depth)
+        if leader is not None:
+            self._leader.set_function(leader)
+        if writes is not None:
+            self._fleet.writes = writes
+        if alert_failures is not None:
+            self._fleet.alert_failures = alert_failures
+
+    def reconcile_timer(self) -> AbstractContextManager[object]:
+        """Times one reconcile."""
+        return self._duration.time()
+
+    def count_error(self, error: str) -> None:
+        """A reconcile or a tick failed; `error` is a class name or another fixed word, never a message."""
+        self._errors.labels(error).inc()
 
     def count_decision(self, namespace: str, name: str, decision: DecisionRecord) -> None:
-        """One decision was written."""
-        verdict = decision.verdict.value if decision.verdict else ""
-        self._decisions.labels(namespace, name, decision.action, decision.reason, verdict).inc()
-        if decision.action == "RollBack":
-            self._rollbacks.labels(namespace, name, decision.reason).inc()
+        """A decision was written into status."""
+        self._fleet.count_decision((namespace, name), decision)
 
-    def count_error(self, kind: str) -> None:
-        """One reconcile failed."""
-        self._errors.labels(kind).inc()
+    def show_fleet(self, deployments: Iterable[SpeculativeDeployment]) -> None:
+        """The deployments as they are now; one that is missing is gone."""
+        self._fleet.show_fleet(deployments)
 
-    @contextmanager
-    def reconcile_timer(self) -> Iterator[None]:
-        """Time one reconcile."""
-        with self._seconds.time():
-            yield
-
-    def show_process(self, writes: Mapping[tuple[str, str], int], queries: int, leading: bool) -> None:
-        """Figures of the process itself."""
-        for (verb, kind), count in writes.items():
-            self._writes.labels(verb, kind).set(count)
-        self._queries.set(queries)
-        self._leading.set(leading)
-
-    def show_deployment(self, deployment: SpeculativeDeployment, report: WatchReport | None) -> None:
-        """Figures of one deployment; what is not known has no series."""
-        key, status = (deployment.namespace, deployment.name), deployment.status
-        if status is None:
-            return
-        before, self._shown[key] = self._shown.get(key, set()), set()
-        for phase in Phase:
-            self._set(key, self._phase, float(phase is status.phase), phase.value)
-        self._set(key, self._weight, status.weight_percent / 100)
-        self._set(key, self._gpu_hours, status.gpu_hours_spent)
-        self._set(key, self._gain, status.realised_gain_ratio)
-        if report is not None:
-            self._show_report(key, report)
-        for gauge, values in before - self._shown[key]:
-            gauge.remove(*values)
+    def show_reports(self, reports: Mapping[Key, WatchReport], queries: int) -> None:
+        """What telemetry says now, and how many requests it has sent to metrics servers since the start."""
+        self._fleet.show_reports(reports, queries)
 
     def forget(self, namespace: str, name: str) -> None:
         """A deployment is gone."""
-        for gauge, values in self._shown.pop((namespace, name), set()):
-            gauge.remove(*values)
-
-    def _show_report(self, key: Key, report: WatchReport) -> None:
-        usable = report.answer in (Answer.OK, Answer.NO_TRAFFIC, Answer.INSUFFICIENT)
-        self._set(key, self._available, float(usable))
-        drafted = report.last.get(ArmRole.SPECULATIVE)
-        if drafted is not None:
-            self._set(key, self._acceptance, drafted.acceptance_rate)
-            self._set(key, self._length, drafted.accepted_length)
-        for role, window in report.last.items():
-            self._set(key, self._tpot, window.tpot_seconds, role.value)
-        for one in report.suspicions:
-            self._set(key, self._suspicion, one.statistic / one.threshold if one.threshold else None, one.signal.value)
-
-    def _gauge(self, name: str, text: str, *more: str) -> Gauge:
-        return Gauge(name, text, (*LABELS, *more), registry=self.registry)
-
-    def _set(self, key: Key, gauge: Gauge, value: float | None, *more: str) -> None:
-        if value is None:
-            return
-        values = (*key, *more)
-        gauge.labels(*values).set(value)
-        self._shown[key].add((gauge, values))
+        self._fleet.forget((namespace, name))
