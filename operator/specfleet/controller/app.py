@@ -71,6 +71,7 @@ class App:
         book = ServerBook(self._api, self.settings)
         self._watching = Watching(self.fleet, book.server, self.queue.add)
         reconciler = Reconciler(self._api, self.fleet, self._lease, self.metrics, utc_now)
+        self.metrics.follow(lambda: len(self.queue), self._leads, lambda: self._api.writes if self._api else {})
         self.metrics.serve(self.settings.metrics_port)
         self._spawn("lease", self._lease.run())
         self._spawn("lead", self._lead(reconciler, book))
@@ -86,6 +87,7 @@ class App:
         if self._watching is not None:
             self._watching.close()
         await self.fleet.prober.close()
+        self.metrics.close()
         if self._api is not None:
             await self._api.close()
 
@@ -237,8 +239,6 @@ class App:
                 await asyncio.sleep(ALERT_SECONDS)
 
     def _show(self) -> None:
-        assert self._api is not None
         assert self._watching is not None
-        self.metrics.show_process(self._api.writes, self._watching.queries, self._leads())
-        for owner in self.fleet.readable():
-            self.metrics.show_deployment(owner, self.fleet.reports.get((owner.namespace, owner.name)))
+        self.metrics.show_fleet(self.fleet.readable())
+        self.metrics.show_reports(self.fleet.reports, self._watching.queries)
