@@ -1,0 +1,1 @@
+"""`kubectl specfleet`: one module per command."""

@@ -1,0 +1,43 @@
+"""What no check has looked at, said aloud: an accepted spec is not yet a proven one."""
+
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.speculation import Method, Proposer
+
+
+def not_checked(spec: DeploymentSpec, directories_read: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """What cannot be seen from the spec; `directories_read` holds the models whose config.json was compared."""
+    proposers = spec.speculation.proposers() if spec.speculation else ()
+    notes = ["whether the weights fit the GPUs' memory"]
+    models = [spec.model.name, *(one.draft.model for one in proposers if one.draft is not None)]
+    unread = [name for name in dict.fromkeys(models) if name not in directories_read]
+    if unread:
+        notes.append(f"config.json of {', '.join(unread)} (existence, vocabulary, layers: use --models DIR)")
+    notes.extend(note for one in proposers for note in _of_proposer(one))
+    template = spec.template
+    if any(
+        name in str(template.volumes + spec.engine.env) for name in ("configMap", "secret", "persistentVolumeClaim")
+    ):
+        notes.append("whether the referenced ConfigMaps, Secrets and volume claims exist")
+    needs = {
+        "LeaderWorkerSet": template.multi_node is not None,
+        "Kueue": template.kueue_queue_name is not None,
+        "Gateway API": bool(spec.traffic.parent_refs),
+        "dynamic resource allocation": bool(template.resource_claims),
+    }
+    wanted = [name for name, needed in needs.items() if needed]
+    if wanted:
+        notes.append(f"whether the cluster has {', '.join(wanted)}")
+    if "@sha256:" not in spec.engine.image:
+        notes.append("whether the image's tag still holds the vLLM version that it names")
+    return tuple(dict.fromkeys(notes))
+
+
+def _of_proposer(proposer: Proposer) -> list[str]:
+    notes = []
+    if proposer.method is Method.SUFFIX:
+        notes.append("whether the image holds arctic-inference")
+    if proposer.draft is not None:
+        notes.append("whether the draft was trained for this target (a wrong one runs with 0 % acceptance)")
+    if proposer.extra:
+        notes.append("the keys under extra")
+    return notes
