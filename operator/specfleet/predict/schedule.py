@@ -1,4 +1,4 @@
-"""From a step model to num_speculative_tokens_per_batch_size: a suggestion that has to be benchmarked like any other."""
+"""From a step model to num_speculative_tokens_per_batch_size: a suggestion that has to be benchmarked too."""
 
 from collections.abc import Sequence
 
