@@ -1,0 +1,63 @@
+"""`kubectl specfleet report`: one file that shows what was measured and why it was decided so."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from specfleet.cli.exit_codes import OK, UNUSABLE_INPUT
+from specfleet.cli.stored import UnusableInputError, benchmarks, deployments, read_objects
+
+FORMATS = ("html", "md", "json")
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the command."""
+    command = subparsers.add_parser(
+        "report",
+        help="write what was measured and decided as one HTML, Markdown or JSON file",
+        description="Write evidence and decisions of a SpeculativeDeployment as one file that needs no network.",
+    )
+    command.add_argument("name", nargs="?", help="SpeculativeDeployment; may be left out when there is only one")
+    command.add_argument("-f", "--filename", action="append", default=[], help="YAML or JSON file instead of a cluster")
+    command.add_argument("-n", "--namespace", help="namespace")
+    command.add_argument(
+        "-o", "--output", help="file to write; its ending chooses the format; default: standard output"
+    )
+    command.add_argument("--format", choices=FORMATS, help="html (default), md or json")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit code: OK or UNUSABLE_INPUT."""
+    from specfleet.cli.report_data import build_report, to_json
+    from specfleet.cli.report_page import html_page, markdown
+
+    try:
+        objects = read_objects(options.filename, options.namespace)
+        known = [one for one in deployments(objects) if options.name in (None, one.name)]
+        if len(known) != 1:
+            names = ", ".join(sorted(one.name for one in deployments(objects))) or "none"
+            raise UnusableInputError(f"name one SpeculativeDeployment; there are: {names}")
+        mine = [one for one in benchmarks(objects) if one.deployment == known[0]]
+        report = build_report(known[0], mine)
+        match options.format or _ending(options.output):
+            case "json":
+                text = json.dumps(to_json(report), indent=1) + "\n"
+            case "md":
+                text = markdown(report)
+            case _:
+                text = html_page(report)
+        if options.output:
+            Path(options.output).write_text(text, encoding="utf-8")
+        else:
+            sys.stdout.write(text)
+    except (UnusableInputError, OSError) as error:
+        print(f"kubectl specfleet report: {error}", file=sys.stderr)
+        return UNUSABLE_INPUT
+    return OK
+
+
+def _ending(output: str | None) -> str:
+    ending = Path(output).suffix.lstrip(".") if output else ""
+    return ending if ending in FORMATS else "html"
