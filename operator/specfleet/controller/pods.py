@@ -39,6 +39,7 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
         unschedulable_message=scheduled.get("message", "") if blocked else "",
         restarts=int(container.get("restartCount", 0)),
         last_restart=parse_time(ended.get("finishedAt")),
+        last_run_started=parse_time(ended.get("startedAt")),
         out_of_memory=_out_of_memory(ended),
         failure=_failure(pod, container, ended),
         engine_version=engine_version,

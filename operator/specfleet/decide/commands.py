@@ -2,8 +2,10 @@
 
 from specfleet.api.status import CommandAnswer, Phase
 from specfleet.decide.phases.canary import promote
+from specfleet.decide.phases.deploying import refuse
 from specfleet.decide.phases.investigating import open_by_command
 from specfleet.decide.phases.resting import start_benchmark
+from specfleet.decide.resume import resume
 from specfleet.decide.rollback import start_rollback
 from specfleet.decide.turn import Turn
 
@@ -27,13 +29,13 @@ def answer_command(turn: Turn) -> None:
 
 
 def _retry(turn: Turn) -> str | None:
-    if turn.status.phase not in (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD, Phase.BASELINE):
+    refused = turn.status.revision_refused is not None and turn.status.revision_refused == turn.status.revision
+    resting = turn.status.phase in (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD, Phase.BASELINE)
+    if not resting and not (refused and turn.status.phase is Phase.SPECULATIVE):
         return f"retry is for a deployment at rest; this one is {turn.status.phase.value}"
     turn.decide("Retry", "CommandRetry", "a person asked for another attempt")
-    if turn.status.stable is not None and turn.status.stable.baseline != turn.obs.baseline.fingerprint:
-        turn.enter(Phase.DEPLOYING, "CommandRetry", revision_refused=None, candidate=turn.obs.baseline.fingerprint)
-    else:
-        turn.enter(Phase.BASELINE, "CommandRetry", attempts=None, trials=[], revision_refused=None, hold_until=None)
+    turn.set(revision_refused=None, attempts=None, trials=[])
+    resume(turn, "CommandRetry")
     return None
 
 
@@ -52,21 +54,27 @@ def _abort(turn: Turn) -> str | None:
         turn.decide("Abort", "CommandAbort", "a person ended the benchmark")
         turn.enter(Phase.EXHAUSTED, "CommandAbort", benchmark=None, candidate=None)
         return None
+    stable = turn.status.stable
+    if turn.status.phase is Phase.DEPLOYING and stable is not None:
+        refuse(turn, "CommandAbort", "a person ended the trial of the changed model or engine", None)
+        return None
     return f"nothing to abort in phase {turn.status.phase.value}"
 
 
 def _rebenchmark(turn: Turn) -> str | None:
-    if turn.status.phase is Phase.SPECULATIVE and turn.status.stable and turn.status.stable.speculative:
-        wanted = turn.obs.wanted(turn.status.stable.speculative)
-        if wanted is None or turn.spec.capacity.max_extra_replicas == 0:
-            return "a re-benchmark needs capacity.maxExtraReplicas of at least 1"
+    stable, phase = turn.status.stable, turn.status.phase
+    if stable is None or stable.baseline != turn.obs.baseline.fingerprint:
+        return "rebenchmark needs the present model and engine to serve; this one is not adopted"
+    if turn.spec.capacity.max_extra_replicas == 0:
+        return "nothing can be measured beside the serving pods: capacity.maxExtraReplicas is 0"
+    if phase is Phase.SPECULATIVE and stable.speculative is not None and turn.obs.wanted(stable.speculative):
         open_by_command(turn)
         return None
-    if turn.status.phase in (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED):
-        candidates = [arm for arm in turn.obs.proposers if not arm.refusals]
-        if not candidates or turn.spec.capacity.max_extra_replicas == 0:
-            return "nothing can be measured: no usable proposer, or capacity.maxExtraReplicas is 0"
+    if phase in (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED):
+        candidate = next((arm for arm in turn.obs.proposers if not arm.refusals), None)
+        if candidate is None:
+            return "nothing can be measured: no usable proposer in the spec"
         turn.set(trials=[])
-        start_benchmark(turn, candidates[0], "Qualify")
+        start_benchmark(turn, candidate, "Qualify")
         return None
-    return f"rebenchmark is not possible in phase {turn.status.phase.value}"
+    return f"rebenchmark is not possible in phase {phase.value}"

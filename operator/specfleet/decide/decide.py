@@ -4,6 +4,7 @@ answer a person's command -> follow a changed spec -> walk the phase -> say what
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from specfleet.api.status import ArmRole, ArmStatus, DeploymentStatus, Phase
 from specfleet.decide import budget, measure
@@ -50,7 +51,7 @@ def decide(obs: Observation) -> Plan:
         if turn.status.phase is before:
             break
     arms, weights = _serving(turn)
-    bench, job = _benchmark(turn)
+    bench, job = _benchmark(turn, arms)
     turn.set(**_summary(obs, turn.status, weights))
     turn.set(conditions=conditions(obs, turn.status))
     return Plan(
@@ -93,21 +94,45 @@ def _intent(turn: Turn, fingerprint: str, replicas: int, arm: ArmView | None) ->
     return ArmIntent(role, fingerprint, replicas, revision=stable.name if stable and earlier else "")
 
 
-def _benchmark(turn: Turn) -> tuple[tuple[ArmIntent, ...], JobIntent | None]:
+def _benchmark(turn: Turn, serving: tuple[ArmIntent, ...]) -> tuple[tuple[ArmIntent, ...], JobIntent | None]:
     """Benchmark pods and the Job of a benchmark in flight; in Deploying, the one pod that proves a changed engine."""
+    if turn.spec.paused:
+        return (), None
     if turn.status.benchmark is not None:
-        return measure.bench_intents(turn.obs, turn.status.benchmark)
+        intents, job = measure.bench_intents(turn.obs, turn.status.benchmark)
+        return _fitting(turn.obs, serving, intents), job
     proving = (
         turn.status.phase is Phase.DEPLOYING
         and turn.status.stable is not None
         and not turn.obs.baseline.refusals
-        and not turn.spec.paused
         and turn.spec.remedies.on_change != "Hold"
         and turn.spec.capacity.max_extra_replicas > 0
     )
     if proving:
-        return (ArmIntent(ArmRole.BASELINE, turn.obs.baseline.fingerprint, 1, benchmark=True),), None
+        intent = ArmIntent(ArmRole.BASELINE, turn.obs.baseline.fingerprint, 1, benchmark=True)
+        return _fitting(turn.obs, serving, (intent,)), None
     return (), None
+
+
+def _fitting(obs: Observation, serving: tuple[ArmIntent, ...], intents: tuple[ArmIntent, ...]) -> tuple[ArmIntent, ...]:
+    """Benchmark pods that run stay; further ones wait until serving pods have left the room for them."""
+    held = sum(max(one.replicas, _occupying(obs.arm(one.fingerprint))) for one in serving)
+    free = obs.spec.replicas + obs.spec.capacity.max_extra_replicas - held
+    free -= sum(max(arm.replicas, arm.occupying) for arm in obs.bench)
+    found = []
+    for intent in intents:
+        arm = obs.bench_arm(intent.fingerprint)
+        more = intent.replicas - max(arm.replicas if arm else 0, _occupying(arm))
+        if more <= free:
+            free -= max(0, more)
+            found.append(intent)
+        elif arm is not None:
+            found.append(replace(intent, replicas=min(intent.replicas, arm.replicas)))
+    return tuple(found)
+
+
+def _occupying(arm: ArmView | None) -> int:
+    return arm.occupying if arm is not None else 0
 
 
 def _summary(obs: Observation, status: DeploymentStatus, weights: dict[str, int]) -> dict[str, object]:

@@ -23,18 +23,13 @@ class Room:
     """spec.replicas: pods that should serve."""
     extra: int
     """Pods beyond `replicas` that this exchange may use."""
-    max_unavailable: int
-    """Pods below `replicas` that it may take when there is no extra one."""
+    floor: int
+    """Fewest serving pods that a scale-down may leave."""
 
     @property
     def ceiling(self) -> int:
         """Most pods at any time."""
         return self.replicas + self.extra
-
-    @property
-    def floor(self) -> int:
-        """Fewest serving pods that a scale-down may leave."""
-        return self.replicas if self.extra > 0 else self.replicas - self.max_unavailable
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ class Fault:
 
 
 def crash_fault(arm: ArmView | None, now: datetime) -> Fault | None:
-    """Out of memory, or at least two restarts within ten minutes over the arm's pods."""
+    """Out of memory, or at least two crashes within ten minutes over the arm's pods."""
     if arm is None:
         return None
     recent = [pod for pod in arm.pods if _seconds(pod.last_restart, now) <= RECENT_SECONDS]
     for pod in recent:
         if pod.out_of_memory:
             return Fault("OutOfMemory", f"pod {pod.name} ran out of memory{_detail(pod)}")
-    restarts = sum(pod.restarts for pod in recent)
+    restarts = sum(_crashes(pod, now) for pod in recent)
     if restarts >= CRASHES:
         worst = max(recent, key=lambda pod: pod.restarts)
         return Fault(
@@ -35,6 +35,12 @@ def crash_fault(arm: ArmView | None, now: datetime) -> Fault | None:
             f"{restarts} restarts within 10 min, most in pod {worst.name} ({worst.restarts}){_detail(worst)}",
         )
     return None
+
+
+def _crashes(pod: PodView, now: datetime) -> int:
+    """Crashes within ten minutes, at least: restartCount alone counts from the pod's first day."""
+    again = pod.restarts >= CRASHES and _seconds(pod.last_run_started, now) <= RECENT_SECONDS
+    return CRASHES if again else 1
 
 
 def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> Fault | None:

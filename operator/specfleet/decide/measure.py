@@ -110,7 +110,8 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
     spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or progress.gpu_hours > spec.gpu_hours
     failed_capacity = any(one.purpose == "Capacity" and one.error for one in mine)
     complete = progress.pairs_done >= progress.pairs_planned
-    at_look = progress.pairs_done in spec.looks and bool(turn.record)
+    # Not only in the turn that records: a crash right after the evidence was written must not skip a look.
+    at_look = progress.pairs_done in spec.looks
     if not (complete or at_look or spent or failed_capacity):
         return None
     rule = judge_suspicion if progress.purpose == "Suspicion" else judge

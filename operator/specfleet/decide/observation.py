@@ -39,6 +39,9 @@ class PodView:
     unschedulable_message: str = ""
     restarts: int = 0
     last_restart: datetime | None = None
+    """When the engine ended last."""
+    last_run_started: datetime | None = None
+    """Start of the run that ended last: two ends within ten minutes are a crash loop, two in a month are not."""
     out_of_memory: bool = False
     """The last termination was an OOM kill, or the engine said that the GPU memory ran out."""
     failure: str | None = None

@@ -4,10 +4,12 @@ from hashlib import sha256
 
 from specfleet.api.status import Phase
 from specfleet.decide.observation import Observation
+from specfleet.decide.resume import resume
 from specfleet.decide.rollback import start_rollback
 from specfleet.decide.turn import Turn
 
 RESTING = (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED)
+WATCHED = (Phase.SPECULATIVE, Phase.INVESTIGATING, Phase.ROLLING_BACK)
 
 
 def revision_name(obs: Observation) -> str:
@@ -58,19 +60,18 @@ def _other_proposers(turn: Turn) -> None:
     assert stable is not None
     wanted = {arm.fingerprint for arm in turn.obs.proposers}
     promoted = stable.speculative
+    turn.set(stable=stable.model_copy(update={"name": turn.status.revision or stable.name}))
     if promoted is not None and promoted not in wanted:
-        start_rollback(
-            turn, "SpecChanged", "the promoted proposer is no longer in the spec", counts=False, verdict=None
-        )
+        said = "the promoted proposer is no longer in the spec"
+        start_rollback(turn, "SpecChanged", said, counts=False, verdict=None, arm=promoted)
+    elif turn.status.phase is Phase.ROLLING_BACK:
+        turn.set(rollback_counts=turn.status.rollback_counts and turn.status.candidate in wanted)
     elif promoted is not None:
-        turn.set(stable=stable.model_copy(update={"name": turn.status.revision or stable.name}))
-        if turn.status.phase not in (Phase.SPECULATIVE, Phase.INVESTIGATING, Phase.ROLLING_BACK):
-            turn.enter(
-                Phase.SPECULATIVE, "SpecChangedBack", candidate=promoted, step=None, step_since=None, benchmark=None
-            )
+        if turn.status.phase not in WATCHED:
+            resume(turn, "SpecChangedBack")
     elif turn.status.phase is Phase.CANARY and turn.status.candidate not in wanted:
         start_rollback(turn, "SpecChanged", "the candidate is no longer in the spec", counts=False, verdict=None)
-    elif turn.status.phase in (*RESTING, Phase.DEPLOYING):
-        turn.enter(Phase.BASELINE, "SpecChanged", candidate=None, benchmark=None, hold_until=None)
-    elif turn.status.phase is Phase.BENCHMARKING and turn.status.candidate not in wanted:
-        turn.enter(Phase.BASELINE, "SpecChanged", candidate=None, benchmark=None)
+    elif turn.status.phase in (*RESTING, Phase.DEPLOYING) or (
+        turn.status.phase is Phase.BENCHMARKING and turn.status.candidate not in wanted
+    ):
+        resume(turn, "SpecChanged")

@@ -1,25 +1,60 @@
 """Going back to the plain arm, and what is remembered of it."""
 
 from specfleet.api.status import ArmRole, Phase, Verdict
+from specfleet.decide.faults import crash_fault, start_fault
 from specfleet.decide.turn import Turn
 
 
 def start_rollback(
-    turn: Turn, reason: str, message: str, counts: bool = True, verdict: Verdict | None = Verdict.FAIL
+    turn: Turn,
+    reason: str,
+    message: str,
+    counts: bool = True,
+    verdict: Verdict | None = Verdict.FAIL,
+    arm: str | None = None,
 ) -> None:
-    """Decide the roll-back now; traffic follows as fast as plain pods come up. `counts`: it uses up an attempt."""
+    """Decide the roll-back now; traffic follows as fast as plain pods come up.
+
+    `arm`: fingerprint of the arm that loses its traffic; default the candidate of a canary, else the promoted one.
+    `counts`: it uses up an attempt.
+    """
+    stable = turn.status.stable
+    promoted = stable.speculative if stable is not None else None
+    trial = turn.status.candidate if turn.status.phase is Phase.CANARY else None
     turn.decide("RollBack", reason, message, verdict, tuple(_evidence(turn)))
     turn.act()
     turn.enter(
         Phase.ROLLING_BACK,
         reason,
+        candidate=arm or trial or promoted,
         benchmark=None,
         step=None,
         step_since=None,
         investigation=None,
+        hold_until=None,
         realised_gain_ratio=None,
         rollback_counts=counts,
     )
+
+
+def promoted_fault(turn: Turn) -> bool:
+    """Roll back a promoted arm that crashes or that nobody can reach, whatever else is in flight.
+
+    Seen through Kubernetes alone. Not when the plain arm fails as well: then the one that still answers is kept.
+    """
+    stable = turn.status.stable
+    if stable is None or stable.speculative is None:
+        return False
+    arm, now = turn.obs.arm(stable.speculative), turn.obs.now
+    fault = crash_fault(arm, now)
+    if fault is None and arm is not None and not arm.serving:
+        fault = start_fault(arm, now, turn.spec.engine.startup_timeout_seconds)
+    if fault is None or crash_fault(turn.obs.arm(stable.baseline), now) is not None:
+        return False
+    # An arm of an earlier spec says nothing about the revision that is asked for now.
+    own = turn.obs.wanted(stable.speculative) is not None
+    start_rollback(turn, fault.reason, fault.message, counts=own, arm=stable.speculative)
+    return True
 
 
 def rollback_allowed(turn: Turn) -> bool:

@@ -4,6 +4,7 @@ from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.operation import Control
 from specfleet.api.status import DeploymentStatus, Phase, RevisionStatus
 from specfleet.decide.exchange import Room
+from specfleet.decide.faults import no_room
 from specfleet.decide.observation import Observation
 
 CONTROL_SHARE = 1 / 8
@@ -43,14 +44,19 @@ def can_attribute(spec: DeploymentSpec) -> bool:
 
 
 def canary(spec: DeploymentSpec, stable: RevisionStatus, candidate: str, step: int) -> dict[str, int]:
-    """A canary step: weight and pods together. With one replica the extra pod makes it one against one."""
-    primary = stable.speculative or stable.baseline
+    """A canary step: weight and pods together. With one replica the extra pod makes it one against one.
+
+    A changed engine beside a promoted arm is compared with the plain pods of the old one (plain against speculative
+    would refuse every engine), so some of those serve during its trial.
+    """
     total = spec.replicas
-    pods = max(1, round(total * spec.rollout.steps[step].weight_percent / 100))
-    if total == 1:
-        return {primary: 1 if spec.capacity.max_extra_replicas else 0, candidate: 1}
-    pods = min(pods, total - 1)
-    return {primary: total - pods, candidate: pods}
+    step = min(step, len(spec.rollout.steps) - 1)
+    pods = min(max(1, round(total * spec.rollout.steps[step].weight_percent / 100)), max(1, total - 1))
+    rest = total - pods if total > 1 else min(1, spec.capacity.max_extra_replicas)
+    if stable.speculative is None:
+        return {stable.baseline: rest, candidate: pods}
+    plain = min(rest, max(1, round(total * CONTROL_SHARE)))
+    return {stable.baseline: plain, stable.speculative: rest - plain, candidate: pods}
 
 
 def target(obs: Observation, status: DeploymentStatus) -> dict[str, int]:
@@ -67,10 +73,17 @@ def target(obs: Observation, status: DeploymentStatus) -> dict[str, int]:
 
 
 def room(obs: Observation) -> Room:
-    """What exchange() may use: benchmark pods that still exist are taken off the extra ones."""
+    """What exchange() may use: benchmark pods that still exist are taken off the extra ones.
+
+    Where the cluster has no place for a declared extra pod, serving pods make room for each other down to
+    maxUnavailable, but the last one that answers stays: a slower answer is better than none.
+    """
+    replicas, declared = obs.spec.replicas, obs.spec.capacity.max_extra_replicas
     used = sum(max(arm.replicas, arm.occupying) for arm in obs.bench)
-    return Room(
-        replicas=obs.spec.replicas,
-        extra=max(0, obs.spec.capacity.max_extra_replicas - used),
-        max_unavailable=obs.spec.rollout.max_unavailable,
-    )
+    full = any(no_room(arm, obs.now) is not None for arm in obs.arms)
+    lowest = max(0, replicas - obs.spec.rollout.max_unavailable)
+    if declared == 0:
+        return Room(replicas=replicas, extra=0, floor=lowest)
+    if full:
+        return Room(replicas=replicas, extra=0, floor=max(1, lowest))
+    return Room(replicas=replicas, extra=max(0, declared - used), floor=replicas)

@@ -4,16 +4,19 @@ from specfleet.api.status import ArmRole, Phase, TrialStatus, Verdict
 from specfleet.decide import measure
 from specfleet.decide.evidence import BenchmarkVerdict
 from specfleet.decide.observation import WantedArm
-from specfleet.decide.phases.resting import hold, next_candidate, start_benchmark
+from specfleet.decide.phases.resting import hold
+from specfleet.decide.resume import resume
 from specfleet.decide.turn import Turn
 
 
 def benchmarking(turn: Turn) -> None:
-    """Go on measuring, or turn the verdict into the next step."""
+    """Go on measuring, or turn the verdict into the next step. Paused, the pods go and the evidence stays."""
     progress = turn.status.benchmark
     candidate = turn.obs.wanted(progress.candidate) if progress else None
     if progress is None or candidate is None or candidate.refusals:
-        turn.enter(Phase.BASELINE, "CandidateGone", benchmark=None, candidate=None)
+        resume(turn, "CandidateGone")
+        return
+    if turn.spec.paused:
         return
     outcome = measure.advance(turn)
     if outcome is None:
@@ -66,29 +69,7 @@ def _judged(turn: Turn, candidate: WantedArm, outcome: BenchmarkVerdict) -> None
 
 
 def _close(turn: Turn, trial: TrialStatus) -> None:
-    """Note the trial; measure the next candidate, confirm the winner, start its canary, or rest."""
+    """Note the trial; the next one (another candidate, a confirmation, a canary) starts from Baseline."""
     others = [one for one in turn.status.trials if one.fingerprint != trial.fingerprint]
-    turn.set(trials=[*others, trial], benchmark=None)
-    following = next_candidate(turn)
-    if following is not None:
-        start_benchmark(turn, following, "Qualify")
-        return
-    passed = [one for one in turn.status.trials if one.verdict is Verdict.PASS]
-    winner = max(passed, key=lambda one: one.gain_ratio or 0.0, default=None)
-    wanted = turn.obs.wanted(winner.fingerprint) if winner else None
-    if winner is None or wanted is None:
-        turn.enter(Phase.BASELINE, trial.reason, candidate=None)
-        return
-    if len(turn.status.trials) > 1 and not winner.confirmed:
-        start_benchmark(turn, wanted, "Confirm")
-        return
-    turn.decide("StartCanary", "BenchmarkPassed", f"{winner.proposer} goes to canary", Verdict.PASS)
-    turn.act()
-    turn.enter(
-        Phase.CANARY,
-        "BenchmarkPassed",
-        candidate=winner.fingerprint,
-        step=0,
-        step_since=None,
-        realised_gain_ratio=winner.gain_ratio,
-    )
+    turn.set(trials=[*others, trial])
+    turn.enter(Phase.BASELINE, trial.reason, candidate=None, benchmark=None)

@@ -4,7 +4,8 @@ from specfleet.api.status import ArmRole, Calibration, Phase, RevisionStatus, Ve
 from specfleet.decide.exchange import exchange
 from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.phases.resting import hold
-from specfleet.decide.rollback import rollback_allowed, start_rollback
+from specfleet.decide.resume import resume
+from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Stage
@@ -13,9 +14,12 @@ from specfleet.decide.watch_report import Answer, Attribution, Severity, Stage
 def canary(turn: Turn) -> None:
     """Abort on a fault, wait for the pods, then for the evidence, then take the next step or promote."""
     if turn.status.candidate is None or turn.status.step is None or turn.status.stable is None:
-        turn.enter(Phase.BASELINE, "CandidateGone", candidate=None, step=None, step_since=None)
+        resume(turn, "CandidateGone")
         return
-    if _aborted(turn) or turn.spec.paused:
+    if promoted_fault(turn) or _aborted(turn) or turn.spec.paused:
+        return
+    if turn.obs.fleet.breaker_open:
+        turn.look_again(30)
         return
     move = exchange(target(turn.obs, turn.status), turn.obs.arms, turn.obs.route, room(turn.obs), turn.obs.now)
     if turn.status.step_since is None:

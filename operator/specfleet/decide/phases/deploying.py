@@ -2,15 +2,22 @@
 
 from specfleet.api.status import Phase, RevisionStatus, Verdict
 from specfleet.decide.faults import no_room, start_fault
+from specfleet.decide.phases.resting import hold
+from specfleet.decide.resume import resume
+from specfleet.decide.rollback import promoted_fault
 from specfleet.decide.turn import Turn
 
 
 def deploying(turn: Turn) -> None:
     """First revision: serve it as soon as it is proven at full capacity. Later ones: prove one pod, then canary."""
+    if turn.status.stable is not None and promoted_fault(turn):
+        return
     if turn.obs.baseline.refusals:
         return
     if turn.status.stable is None:
         _first(turn)
+    elif turn.status.stable.baseline == turn.obs.baseline.fingerprint:
+        resume(turn, "Resumed")
     else:
         _next(turn)
 
@@ -40,13 +47,23 @@ def _next(turn: Turn) -> None:
     if turn.spec.capacity.max_extra_replicas == 0:
         turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, step=0, step_since=None)
         return
-    fault = start_fault(bench, turn.obs.now, turn.spec.engine.startup_timeout_seconds) or no_room(bench, turn.obs.now)
+    full = no_room(bench, turn.obs.now)
+    if full is not None:
+        hold(turn, full.reason, f"{full.message}; capacity.maxExtraReplicas: 0 lets serving pods make room for it")
+        return
+    fault = start_fault(bench, turn.obs.now, turn.spec.engine.startup_timeout_seconds)
     if fault is not None:
-        turn.decide("RefuseRevision", fault.reason, fault.message, Verdict.FAIL)
-        turn.enter(Phase.ROLLED_BACK, fault.reason, candidate=None, revision_refused=turn.status.revision)
+        refuse(turn, fault.reason, fault.message, Verdict.FAIL)
         return
     if bench is not None and bench.serving:
         turn.decide("TryRevision", "RevisionProven", "one pod of the changed engine answered as asked; canary starts")
         turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, step=0, step_since=None)
         return
     turn.look_again(5)
+
+
+def refuse(turn: Turn, reason: str, message: str, verdict: Verdict | None) -> None:
+    """The revision is not tried (again) until the spec changes or a person says retry; what serves goes on serving."""
+    turn.decide("RefuseRevision", reason, message, verdict)
+    turn.set(revision_refused=turn.status.revision)
+    resume(turn, reason)

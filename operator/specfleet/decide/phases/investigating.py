@@ -20,9 +20,14 @@ ATTRIBUTION_TIMEOUT_SECONDS = 5400.0
 def investigating(turn: Turn) -> None:
     """One stage at a time; every stage has a way out when its evidence does not come."""
     if turn.status.investigation is None:
-        turn.enter(Phase.SPECULATIVE, "InvestigationLost")
+        turn.enter(Phase.SPECULATIVE, "InvestigationLost", benchmark=None)
         return
-    if hard_fault(turn) or turn.spec.paused or gain_below_zero(turn):
+    if hard_fault(turn) or gain_below_zero(turn):
+        return
+    if turn.status.investigation.stage == "RestartPod":
+        _restart_pod(turn, turn.status.investigation)
+        return
+    if turn.spec.paused or turn.obs.fleet.breaker_open:
         return
     stages = {"Attribute": _attribute, "RestartProbe": _restart_probe, "RestartRest": _restart_rest}
     stages.get(turn.status.investigation.stage, _rebenchmark)(turn, turn.status.investigation)
@@ -86,6 +91,33 @@ def _restart_probe(turn: Turn, case: Investigation) -> None:
         _stage(turn, case, "Rebenchmark")
 
 
+def _restart_pod(turn: Turn, case: Investigation) -> None:
+    """Only one pod is bad: it alone is restarted."""
+    arm = _speculative(turn)
+    if case.restarted_at is None:
+        pods = arm.pods if arm else ()
+        pod = next((one for one in pods if one.name == case.restarted_pod and not one.deleting), None)
+        if pod is None:
+            _close(turn, "PodGone", f"pod {case.restarted_pod} is gone: {case.message}")
+            return
+        turn.decide("RestartPod", case.signal, f"restarting pod {pod.name}: {case.message}")
+        turn.set(investigation=case.model_copy(update={"restarted_pod_uid": pod.uid, "restarted_at": turn.now}))
+        turn.restarts.append(PodRef(pod.name, pod.uid))
+        return
+    _delete_again(turn, arm, case)
+    back = arm is not None and len(arm.serving) >= arm.replicas and not any(pod.deleting for pod in arm.pods)
+    if back or turn.seconds_since(case.restarted_at) > _restart_seconds(turn):
+        _close(turn, "PodRestarted", f"pod {case.restarted_pod} was restarted: {case.message}")
+    else:
+        turn.look_again(5)
+
+
+def _restart_seconds(turn: Turn) -> float:
+    """Longest time that one restart may take: drain, stop, start."""
+    engine = turn.spec.engine
+    return float(engine.drain_timeout_seconds + engine.shutdown_timeout_seconds + engine.startup_timeout_seconds)
+
+
 def _restart_rest(turn: Turn, case: Investigation) -> None:
     """The restart healed: restart the other pods one by one, never with another one away."""
     arm = _speculative(turn)
@@ -100,6 +132,10 @@ def _restart_rest(turn: Turn, case: Investigation) -> None:
     if len(arm.serving) >= arm.replicas and not any(pod.deleting for pod in arm.pods):
         pod = min(old, key=lambda one: one.name)
         turn.restarts.append(PodRef(pod.name, pod.uid))
+    elif turn.seconds_since(case.stage_since) > _restart_seconds(turn) * (arm.replicas + 1):
+        said = f"{len(old)} speculative pods could not be restarted: the others do not come up"
+        _close(turn, "RestartIncomplete", said)
+        return
     turn.look_again(5)
 
 

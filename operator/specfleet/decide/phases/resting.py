@@ -1,44 +1,83 @@
-"""Phases in which the plain arm serves and the question is only whether a trial may start."""
+"""Phases in which nothing is in flight and the question is only whether a trial may start."""
 
 from datetime import timedelta
 from hashlib import sha256
 
-from specfleet.api.status import BenchmarkProgress, Phase, Verdict
+from specfleet.api.status import BenchmarkProgress, DecisionRecord, Phase, TrialStatus, Verdict
 from specfleet.decide import budget
 from specfleet.decide.observation import WantedArm
-from specfleet.decide.rollback import plain_serves
+from specfleet.decide.resume import resume
+from specfleet.decide.rollback import plain_serves, promoted_fault
 from specfleet.decide.turn import Turn
 
 HOLD_SECONDS = 600.0
+LONGEST_HOLD_SECONDS = 21600.0
+RETRIED = ("StartBenchmark", "StartCanary", "TryRevision")
+"""Actions between two holds for the same reason that do not show that anything got better."""
 
 
 def baseline(turn: Turn) -> None:
-    """Start the benchmark of the next untried candidate, when everything that it needs is there."""
-    candidate = next_candidate(turn)
-    if candidate is None or turn.spec.paused or turn.obs.fleet.breaker_open:
+    """Start the next trial of the revision, when everything that it needs is there."""
+    stable = turn.status.stable
+    if stable is None or stable.speculative is not None or stable.baseline != turn.obs.baseline.fingerprint:
+        resume(turn, "Resumed")
         return
+    candidate, winner = next_candidate(turn), _winner(turn)
+    if (candidate is None and winner is None) or turn.spec.paused or turn.obs.fleet.breaker_open:
+        return
+    if not _may_start(turn):
+        return
+    if candidate is not None:
+        start_benchmark(turn, candidate, "Qualify")
+    elif winner is not None and len(turn.status.trials) > 1 and not winner[0].confirmed:
+        start_benchmark(turn, winner[1], "Confirm")
+    elif winner is not None:
+        _start_canary(turn, winner[0])
+
+
+def _may_start(turn: Turn) -> bool:
+    """Whether plain pods carry the load, an attempt is due and there is room; else waits, rests or holds."""
     if not plain_serves(turn):
         turn.look_again(10)
-        return
+        return False
     revision = turn.status.revision or ""
     if budget.exhausted(turn.status.attempts, revision, turn.spec.remedies):
         turn.enter(Phase.EXHAUSTED, "AttemptsExhausted")
-        return
+        return False
     wait = budget.seconds_until_attempt(turn.status.attempts, revision, turn.obs.now)
     if wait > 0:
-        turn.look_again(wait)
-        return
+        turn.look_again(min(wait, 3600.0))
+        return False
     if not budget.in_maintenance_window(turn.spec.remedies.maintenance_windows, turn.obs.now):
         turn.look_again(300)
-        return
+        return False
     if turn.spec.capacity.max_extra_replicas == 0:
-        hold(
-            turn,
-            "InsufficientCapacity",
-            "capacity.maxExtraReplicas is 0: no pod can be measured beside the serving ones",
-        )
-        return
-    start_benchmark(turn, candidate, "Qualify")
+        said = "capacity.maxExtraReplicas is 0: no pod can be measured beside the serving ones"
+        hold(turn, "InsufficientCapacity", said)
+        return False
+    return True
+
+
+def _winner(turn: Turn) -> tuple[TrialStatus, WantedArm] | None:
+    """The best candidate that passed its benchmark and is still asked for."""
+    passed = sorted(
+        (one for one in turn.status.trials if one.verdict is Verdict.PASS), key=lambda one: -(one.gain_ratio or 0.0)
+    )
+    found = ((one, turn.obs.wanted(one.fingerprint)) for one in passed)
+    return next(((one, arm) for one, arm in found if arm is not None and not arm.refusals), None)
+
+
+def _start_canary(turn: Turn, winner: TrialStatus) -> None:
+    turn.decide("StartCanary", "BenchmarkPassed", f"{winner.proposer} goes to canary", Verdict.PASS)
+    turn.act()
+    turn.enter(
+        Phase.CANARY,
+        "BenchmarkPassed",
+        candidate=winner.fingerprint,
+        step=0,
+        step_since=None,
+        realised_gain_ratio=winner.gain_ratio,
+    )
 
 
 def next_candidate(turn: Turn) -> WantedArm | None:
@@ -69,8 +108,9 @@ def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple
         turn.enter(Phase.BENCHMARKING, purpose, benchmark=progress, candidate=candidate.fingerprint)
 
 
-def hold(turn: Turn, reason: str, message: str, seconds: float = HOLD_SECONDS) -> None:
-    """The plain arm serves; what is missing is said, and looked for again later."""
+def hold(turn: Turn, reason: str, message: str) -> None:
+    """What serves goes on serving; what is missing is said, and looked for again later, less and less often."""
+    seconds = min(HOLD_SECONDS * 2.0 ** _holds_in_a_row(turn.status.history, reason), LONGEST_HOLD_SECONDS)
     turn.decide("Hold", reason, message, Verdict.INCONCLUSIVE)
     turn.enter(
         Phase.HELD,
@@ -83,15 +123,29 @@ def hold(turn: Turn, reason: str, message: str, seconds: float = HOLD_SECONDS) -
     )
 
 
+def _holds_in_a_row(history: list[DecisionRecord], reason: str) -> int:
+    count = 0
+    for record in reversed(history):
+        if record.action == "Hold" and record.reason == reason:
+            count += 1
+        elif record.action not in RETRIED:
+            break
+    return count
+
+
 def held(turn: Turn) -> None:
     """Try again after the hold; a changed spec ends it at once (see revisions.py)."""
-    left = (turn.status.hold_until - turn.obs.now).total_seconds() if turn.status.hold_until else 0.0
-    if turn.status.phase_reason == "InsufficientCapacity" and turn.spec.capacity.max_extra_replicas == 0:
+    if promoted_fault(turn):
         return
+    stable, extra = turn.status.stable, turn.spec.capacity.max_extra_replicas
+    own = stable is not None and stable.baseline == turn.obs.baseline.fingerprint
+    if turn.status.phase_reason == "InsufficientCapacity" and extra == 0 and own:
+        return
+    left = (turn.status.hold_until - turn.obs.now).total_seconds() if turn.status.hold_until else 0.0
     if left > 0:
         turn.look_again(left)
         return
-    turn.enter(Phase.BASELINE, "HoldEnded", hold_until=None)
+    resume(turn, "HoldEnded")
 
 
 def rolled_back(turn: Turn) -> None:
@@ -106,7 +160,8 @@ def rolled_back(turn: Turn) -> None:
     if wait > 0:
         turn.look_again(min(wait, 3600.0))
         return
-    turn.enter(Phase.BASELINE, "BackOffEnded", trials=[])
+    turn.set(trials=[])
+    resume(turn, "BackOffEnded")
 
 
 def exhausted(turn: Turn) -> None:

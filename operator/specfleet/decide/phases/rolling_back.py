@@ -3,15 +3,15 @@
 from specfleet.api.status import Phase
 from specfleet.decide import budget
 from specfleet.decide.exchange import exchange
+from specfleet.decide.resume import resume
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
 
 
 def rolling_back(turn: Turn) -> None:
-    """Forget the promoted proposer, exchange the pods, then rest in RolledBack (Baseline if no attempt counts)."""
-    stable, revision = turn.status.stable, turn.status.revision or ""
-    trial_of_revision = turn.status.candidate == turn.obs.baseline.fingerprint and stable is not None
-    if stable is not None and stable.speculative is not None and not trial_of_revision:
+    """Forget the arm that failed (the candidate), exchange the pods, then rest or go on with what is asked for."""
+    stable, failed = turn.status.stable, turn.status.candidate
+    if stable is not None and stable.speculative is not None and stable.speculative == failed:
         turn.set(stable=stable.model_copy(update={"speculative": None}), calibration=None)
     move = exchange(target(turn.obs, turn.status), turn.obs.arms, turn.obs.route, room(turn.obs), turn.obs.now)
     if not move.done:
@@ -19,11 +19,14 @@ def rolling_back(turn: Turn) -> None:
         return
     reason = turn.status.phase_reason or "RolledBack"
     turn.decide("RolledBack", reason, "the stable arm carries all traffic again")
-    if trial_of_revision:
-        turn.enter(Phase.ROLLED_BACK, reason, candidate=None, revision_refused=revision)
-    elif turn.status.rollback_counts:
-        attempts = budget.after_rollback(turn.status.attempts, revision, turn.spec.remedies, turn.now)
-        done = budget.exhausted(attempts, revision, turn.spec.remedies)
-        turn.enter(Phase.EXHAUSTED if done else Phase.ROLLED_BACK, reason, candidate=None, attempts=attempts)
-    else:
-        turn.enter(Phase.BASELINE, reason, candidate=None, rollback_counts=True)
+    other_engine = stable is not None and stable.baseline != turn.obs.baseline.fingerprint
+    if other_engine and failed == turn.obs.baseline.fingerprint:
+        turn.set(revision_refused=turn.status.revision)
+    if other_engine or not turn.status.rollback_counts:
+        resume(turn, reason)
+        return
+    revision = turn.status.revision or ""
+    attempts = budget.after_rollback(turn.status.attempts, revision, turn.spec.remedies, turn.now)
+    # A person who aborts does not want the next attempt to start by itself.
+    done = reason == "CommandAbort" or budget.exhausted(attempts, revision, turn.spec.remedies)
+    turn.enter(Phase.EXHAUSTED if done else Phase.ROLLED_BACK, reason, candidate=None, attempts=attempts)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from specfleet.api.status import Investigation, Phase
 from specfleet.decide import budget
-from specfleet.decide.faults import crash_fault
-from specfleet.decide.rollback import rollback_allowed, start_rollback
+from specfleet.decide.resume import resume
+from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
 from specfleet.decide.targets import can_attribute
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
@@ -15,7 +15,7 @@ STALE_EVIDENCE_SECONDS = 3600.0
 
 def speculative(turn: Turn) -> None:
     """Hard faults roll back at once; a lost gain serves plain first; anything else is investigated."""
-    if hard_fault(turn) or turn.spec.paused:
+    if hard_fault(turn) or _hung_pod(turn) or turn.spec.paused:
         return
     if gain_below_zero(turn):
         return
@@ -32,11 +32,9 @@ def hard_fault(turn: Turn) -> bool:
     """Crashes and OOM seen through Kubernetes, and hard findings of the watch, when the plain arm is fine."""
     stable = turn.status.stable
     if stable is None or stable.speculative is None:
-        turn.enter(Phase.BASELINE, "NothingPromoted")
+        resume(turn, "NothingPromoted")
         return True
-    fault = crash_fault(turn.obs.arm(stable.speculative), turn.obs.now)
-    if fault is not None and crash_fault(turn.obs.arm(stable.baseline), turn.obs.now) is None:
-        start_rollback(turn, fault.reason, fault.message)
+    if promoted_fault(turn):
         return True
     for one in turn.obs.watch.suspicions:
         confirmed = one.severity is Severity.HARD and one.stage is Stage.CONFIRMED
@@ -48,6 +46,23 @@ def hard_fault(turn: Turn) -> bool:
             start_rollback(turn, one.signal.value, one.message)
             return True
     return False
+
+
+def _hung_pod(turn: Turn) -> bool:
+    """One pod that is alive and does not answer is a dead pod: it is restarted at once, paused or not."""
+    for one in turn.obs.watch.suspicions:
+        hung = one.severity is Severity.HARD and one.stage is Stage.CONFIRMED and one.attribution is Attribution.POD
+        if hung and _pod_is_there(turn, one.pod):
+            investigate(turn, one)
+            return True
+    return False
+
+
+def _pod_is_there(turn: Turn, name: str | None) -> bool:
+    """Whether the promoted arm still has that pod: a finding outlives the pod that it is about."""
+    stable = turn.status.stable
+    arm = turn.obs.arm(stable.speculative) if stable is not None else None
+    return arm is not None and any(pod.name == name and not pod.deleting for pod in arm.pods)
 
 
 def gain_below_zero(turn: Turn) -> bool:
@@ -76,6 +91,7 @@ def actionable(turn: Turn) -> Suspicion | None:
         if one.attribution is not Attribution.SHARED
         and (one.stage is Stage.CONFIRMED or one.severity is Severity.SLO)
         and one.signal is not Signal.NO_PROGRESS
+        and (one.attribution is not Attribution.POD or _pod_is_there(turn, one.pod))
     ]
     return min(open_, key=lambda one: (order[one.severity], one.signal.value), default=None)
 
@@ -93,7 +109,9 @@ def may_act(turn: Turn) -> bool:
 def investigate(turn: Turn, finding: Suspicion) -> None:
     """Follow a finding up: raise the control where that can tell whose fault it is, else go down the ladder."""
     attributable = can_attribute(turn.spec) and finding.attribution in (Attribution.PENDING, Attribution.HISTORICAL)
-    needs = finding.severity is Severity.SLO and attributable
+    stage = "Attribute" if finding.severity is Severity.SLO and attributable else "RestartProbe"
+    if finding.attribution is Attribution.POD:
+        stage = "RestartPod"
     turn.decide("Investigate", finding.signal.value, finding.message)
     turn.enter(
         Phase.INVESTIGATING,
@@ -101,7 +119,7 @@ def investigate(turn: Turn, finding: Suspicion) -> None:
         investigation=Investigation(
             since=turn.now,
             signal=finding.signal.value,
-            stage="Attribute" if needs else "RestartProbe",
+            stage=stage,
             message=finding.message[:2048],
             cells=[],
             restarted_pod=finding.pod,
