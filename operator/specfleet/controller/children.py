@@ -77,7 +77,7 @@ def _arm(obs: Observation, intent: ArmIntent, wanted: WantedArms, live: _Live) -
         return None
     proposers = (None, *(earlier.speculation.proposers() if earlier.speculation else ()))
     for proposer in proposers:
-        built = build_arm(earlier, proposer)
+        built = build_arm(earlier, proposer, wanted.config_maps)
         if built.fingerprint == intent.fingerprint:
             return workloads.arm_deployment(owner, earlier, built, intent.role, intent.replicas, intent.benchmark)
     return None

@@ -15,6 +15,7 @@ class WantedArms:
 
     def __init__(self, spec: DeploymentSpec, config_maps: ConfigMaps) -> None:
         self.engines: dict[str, EngineArm] = {}
+        self.config_maps = config_maps
         proposers = spec.speculation.proposers() if spec.speculation else ()
         per_proposer = [check_proposer(spec, proposer) for proposer in proposers]
         shared = [one for one in check(spec) if not any(one in findings for findings in per_proposer)]

@@ -140,7 +140,10 @@ def _roles(obs: Observation, status: DeploymentStatus) -> Mapping[ArmRole, tuple
     plain = tuple(arm.fingerprint for arm in obs.arms if arm.role is ArmRole.BASELINE)
     drafted = tuple(arm.fingerprint for arm in obs.arms if arm.role is ArmRole.SPECULATIVE)
     if status.phase is Phase.CANARY and stable is not None and status.candidate in plain:
-        reference = tuple(one for one in (*plain, *drafted) if one != status.candidate)
+        old = obs.arm(stable.baseline)
+        # Plain with plain, wherever an old plain pod serves: against a speculative arm every engine would look slow.
+        reference = (stable.baseline,) if old is not None and old.serving else (*plain, *drafted)
+        reference = tuple(one for one in reference if one != status.candidate)
         return {ArmRole.BASELINE: reference, ArmRole.SPECULATIVE: (str(status.candidate),)}
     return {ArmRole.BASELINE: plain, ArmRole.SPECULATIVE: drafted}
 

@@ -1,0 +1,394 @@
+"""A small cluster in virtual time: it carries plans out, with delays, so that decide() can be driven through its life.
+
+It can crash the operator between any two writes: `reconcile(writes=n)` carries out only the first n.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
+from specfleet.api.status import ArmRole, DeploymentStatus, Phase, Verdict
+from specfleet.controller.wanted import WantedArms
+from specfleet.decide.decide import decide
+from specfleet.decide.observation import (
+    ArmView,
+    Command,
+    FleetView,
+    JobView,
+    Observation,
+    PodView,
+    Proof,
+    RouteView,
+)
+from specfleet.decide.plan import JobIntent, Plan
+from specfleet.decide.watch_report import Answer, ArmWindow, Comparison, Suspicion, WatchReport
+
+START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
+Slot = tuple[str, bool]
+
+
+def spec_of(**changes: Any) -> dict[str, Any]:
+    """A valid spec with short durations; `changes` replace top-level fields."""
+    spec: dict[str, Any] = {
+        "model": {"name": "meta-llama/Llama-3.1-8B-Instruct", "revision": "0e9e39f"},
+        "engine": {"image": "vllm/vllm-openai:v0.32.0", "startupTimeoutSeconds": 120},
+        "replicas": 4,
+        "capacity": {"maxExtraReplicas": 2},
+        "template": {"resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        "speculation": {
+            "method": "eagle3",
+            "draft": {"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "revision": "ada412b"},
+            "numSpeculativeTokens": 3,
+        },
+        "benchmark": {
+            "tiers": [{"name": "low", "requestsPerSecond": 2}, {"name": "peak", "concurrency": 16}],
+            "slices": [{"name": "chat"}, {"name": "code"}],
+            "pairs": 3,
+            "runSeconds": 10,
+            "warmupSeconds": 0,
+            "minimumRequests": 10,
+        },
+        "rollout": {
+            "steps": [
+                {"weightPercent": 25, "minDurationSeconds": 30, "minRequests": 50},
+                {"weightPercent": 50, "minDurationSeconds": 30, "minRequests": 50},
+            ]
+        },
+        "traffic": {"parentRefs": [{"name": "gateway"}]},
+        "remedies": {"cooldownSeconds": 30, "warmupSeconds": 0, "confirmSeconds": 30},
+    }
+    spec.update(changes)
+    return {key: value for key, value in spec.items() if value is not None}
+
+
+@dataclass
+class Pod:
+    """A pod of the world."""
+
+    name: str
+    created: datetime
+    ready_at: datetime | None
+    deleting_until: datetime | None = None
+    restarts: int = 0
+    last_restart: datetime | None = None
+    last_run_started: datetime | None = None
+    out_of_memory: bool = False
+    failure: str | None = None
+    unschedulable: bool = False
+
+    @property
+    def uid(self) -> str:
+        return f"uid-{self.name}"
+
+
+@dataclass
+class Arm:
+    """A Deployment of the world."""
+
+    role: ArmRole
+    replicas: int = 0
+    pods: list[Pod] = field(default_factory=list)
+
+
+@dataclass
+class World:
+    """State of the cluster. Behaviour is changed by setting the public fields in mid-run."""
+
+    spec: dict[str, Any] = field(default_factory=spec_of)
+    now: datetime = START
+    capacity: int = 100
+    """GPUs: pods beyond it stay unschedulable."""
+    startup_seconds: float = 20.0
+    drain_seconds: float = 8.0
+    gain: Callable[[str, str], float] = lambda tier, piece: 1.6
+    """plain / speculative time per token in a benchmark cell."""
+    requests_per_second: float = 4.0
+    """User requests over all pods; 0: no traffic."""
+    answer: Answer = Answer.OK
+    suspicions: tuple[Suspicion, ...] = ()
+    comparison: Verdict = Verdict.PASS
+    comparison_ratio: tuple[float, float] = (0.55, 0.65)
+    pod_acceptance: Callable[[Pod], float] = lambda pod: 0.7
+    broken_roles: frozenset[ArmRole] = frozenset()
+    """Pods of these roles never become ready and crash."""
+    job_fails: bool = False
+    breaker: bool = False
+    command: Command | None = None
+    generation: int = 1
+    status: DeploymentStatus | None = None
+    arms: dict[Slot, Arm] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+    weights_since: datetime = START
+    job: JobIntent | None = None
+    job_started: datetime = START
+    evidence: list[BenchmarkEvidenceSpec] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    """Violations of the safety rules seen so far."""
+    _serial: int = 0
+
+    # --- what the operator sees -------------------------------------------------------------------------------
+
+    def deployment(self) -> SpeculativeDeployment:
+        meta = {"name": "llama", "namespace": "ml", "uid": "u-1", "generation": self.generation}
+        body: dict[str, Any] = {"metadata": meta, "spec": self.spec}
+        if self.status is not None:
+            body["status"] = self.status.to_wire()
+        return SpeculativeDeployment.model_validate(body)
+
+    def observation(self) -> Observation:
+        owner = self.deployment()
+        wanted = WantedArms(owner.spec, {})
+        return Observation(
+            now=self.now,
+            deployment=owner,
+            baseline=wanted.baseline,
+            proposers=wanted.proposers,
+            arms=tuple(self._view(slot, arm) for slot, arm in sorted(self.arms.items()) if not slot[1]),
+            bench=tuple(self._view(slot, arm) for slot, arm in sorted(self.arms.items()) if slot[1]),
+            route=RouteView(dict(self.weights), self.weights_since, accepted=True),
+            job=self._job_view(),
+            evidence=tuple(self.evidence),
+            watch=self._report(),
+            fleet=FleetView(breaker_open=self.breaker),
+            command=self.command,
+        )
+
+    def _view(self, slot: Slot, arm: Arm) -> ArmView:
+        return ArmView(slot[0], arm.role, slot[0], arm.replicas, tuple(self._pod(pod) for pod in arm.pods))
+
+    def _pod(self, pod: Pod) -> PodView:
+        ready = pod.ready_at is not None and self.now >= pod.ready_at and pod.deleting_until is None
+        return PodView(
+            name=pod.name,
+            uid=pod.uid,
+            ip="10.0.0.1",
+            created=pod.created,
+            ready_since=pod.ready_at if ready else None,
+            proof=Proof.PROVEN if ready else Proof.PENDING,
+            deleting=pod.deleting_until is not None,
+            unschedulable_since=pod.created if pod.unschedulable else None,
+            unschedulable_message="0/1 nodes are available: insufficient nvidia.com/gpu" if pod.unschedulable else "",
+            restarts=pod.restarts,
+            last_restart=pod.last_restart,
+            last_run_started=pod.last_run_started,
+            out_of_memory=pod.out_of_memory,
+            failure=pod.failure,
+        )
+
+    def serving(self, fingerprint: str) -> int:
+        arm = self.arms.get((fingerprint, False))
+        return sum(self._pod(pod).serves for pod in arm.pods) if arm else 0
+
+    def pods(self) -> list[Pod]:
+        return [pod for arm in self.arms.values() for pod in arm.pods]
+
+    def _job_view(self) -> JobView | None:
+        if self.job is None:
+            return None
+        finished = self.job_started + timedelta(seconds=15)
+        if self.now < finished:
+            return JobView(self.job.unit, self.job_started)
+        if self.job_fails:
+            return JobView(self.job.unit, self.job_started, finished, failure="the driver was killed")
+        return JobView(self.job.unit, self.job_started, finished, True, runs=tuple(self._runs(self.job)))
+
+    def _runs(self, job: JobIntent) -> list[RunSummary]:
+        runs = []
+        for index, (tier, piece) in enumerate(job.cells):
+            for place, role in enumerate(job.arms):
+                speedup = self.gain(tier, piece) if role is ArmRole.SPECULATIVE else 1.0
+                noise = 1 + 0.002 * ((job.pair + index + place) % 3 - 1)
+                runs.append(run_summary(role, tier, piece, 2 * index + place, speedup * noise))
+        return runs
+
+    def _report(self) -> WatchReport:
+        status = self.status
+        if self.answer is not Answer.OK or status is None:
+            return WatchReport(answer=self.answer, message="scripted")
+        since = status.step_since or status.last_change or START
+        if status.investigation is not None:
+            since = status.investigation.restarted_at or status.investigation.stage_since or since
+        seconds = max(0.0, (self.now - since).total_seconds())
+        requests = self.requests_per_second * seconds / 2
+        window = ArmWindow(
+            Answer.OK,
+            start=since,
+            end=self.now,
+            requests=requests,
+            draft_tokens=requests * 100,
+            acceptance_rate=0.7,
+            accepted_length=3.1,
+            position_zero_rate=0.8,
+            tpot_seconds=0.02,
+        )
+        pods = {
+            pod.name: replace(window, acceptance_rate=self.pod_acceptance(pod))
+            for (_, bench), arm in self.arms.items()
+            if not bench and arm.role is ArmRole.SPECULATIVE
+            for pod in arm.pods
+        }
+        low, high = self.comparison_ratio
+        comparison = Comparison(self.comparison, "Scripted", "scripted", since, (low + high) / 2, low, high, 1.0)
+        return WatchReport(
+            Answer.OK,
+            last=dict.fromkeys(ArmRole, window),
+            step=dict.fromkeys(ArmRole, window),
+            pods=pods,
+            comparison=comparison if status.phase is Phase.CANARY or self.comparison is Verdict.FAIL else None,
+            suspicions=self.suspicions,
+        )
+
+    # --- what happens -----------------------------------------------------------------------------------------
+
+    def change(self, **fields: Any) -> None:
+        """The user applies a changed spec (top-level fields)."""
+        self.spec = {key: value for key, value in {**self.spec, **fields}.items() if value is not None}
+        self.generation += 1
+
+    def reconcile(self, writes: int | None = None) -> Plan:
+        """One turn of the operator; with `writes`, it dies after that many."""
+        plan = decide(self.observation())
+        self.plans.append(plan)
+        actions: list[Callable[[], None]] = [lambda one=one: self._write_evidence(one) for one in plan.record]
+        actions.append(lambda: self._write_status(plan.status))
+        wanted = {(one.fingerprint, one.benchmark): one for one in plan.arms}
+        actions.append(lambda: self._write_route(dict(plan.weights)))
+        for slot, intent in wanted.items():
+            actions.append(lambda slot=slot, intent=intent: self._scale(slot, intent.role, intent.replicas))
+        actions.append(lambda: self._write_job(plan.job))
+        for pod in plan.restarts:
+            actions.append(lambda pod=pod: self._delete_pod(pod.uid))
+        for slot in [slot for slot in self.arms if slot not in wanted]:
+            actions.append(lambda slot=slot: self._remove(slot))
+        for action in actions[:writes]:
+            action()
+        return plan
+
+    def run(self, seconds: float, step: float = 2.0, until: Callable[["World"], bool] | None = None) -> bool:
+        """Let time pass, reconciling at each step; True when `until` became true."""
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            self.reconcile()
+            if until is not None and until(self):
+                return True
+            self.tick(step)
+        return until is None or until(self)
+
+    def run_to(self, phase: Phase, seconds: float = 3600) -> None:
+        """Run until a phase is reached, else fail with what happened instead."""
+        reached = self.run(seconds, until=lambda world: world.status is not None and world.status.phase is phase)
+        assert reached, f"{phase} not reached, still {self.status.phase if self.status else None}: {self.story()}"
+
+    def tick(self, seconds: float) -> None:
+        """Time passes in the cluster."""
+        self.now += timedelta(seconds=seconds)
+        for arm in self.arms.values():
+            arm.pods = [pod for pod in arm.pods if pod.deleting_until is None or pod.deleting_until > self.now]
+            for pod in arm.pods:
+                if arm.role in self.broken_roles and (self.now - pod.created).total_seconds() > 10:
+                    pod.ready_at, pod.restarts = None, pod.restarts + 1
+                    pod.last_run_started, pod.last_restart = pod.last_restart or pod.created, self.now
+                    pod.failure = "CrashLoopBackOff; last exit 1 (Error)"
+            self._fill(arm)
+        self._check_safety()
+
+    def _fill(self, arm: Arm) -> None:
+        alive = [pod for pod in arm.pods if pod.deleting_until is None]
+        for _ in range(arm.replicas - len(alive)):
+            self._serial += 1
+            full = len(self.pods()) >= self.capacity
+            ready = None if full or arm.role in self.broken_roles else self.now + timedelta(seconds=self.startup_seconds)
+            arm.pods.append(Pod(f"p{self._serial:03d}", self.now, ready, unschedulable=full))
+        for pod in sorted(alive, key=lambda one: (one.ready_at is not None, one.name))[: max(0, len(alive) - arm.replicas)]:
+            pod.deleting_until = self.now + timedelta(seconds=self.drain_seconds)
+        for pod in arm.pods:
+            if pod.unschedulable and len(self.pods()) <= self.capacity:
+                pod.unschedulable, pod.ready_at = False, self.now + timedelta(seconds=self.startup_seconds)
+
+    def _check_safety(self) -> None:
+        """Weight points at serving pods whenever any pod serves."""
+        serving = {fp: self.serving(fp) for fp, bench in self.arms if not bench}
+        if self.status is None or self.status.stable is None or not any(serving.values()):
+            return
+        if not any(weight and serving.get(fp) for fp, weight in self.weights.items()):
+            self.lost.append(f"{self.now:%H:%M:%S} no weight on a serving arm: {self.weights} {serving}")
+
+    def _write_status(self, status: DeploymentStatus) -> None:
+        self.status = DeploymentStatus.model_validate(status.to_wire())
+
+    def _write_evidence(self, evidence: BenchmarkEvidenceSpec) -> None:
+        if not any(one.benchmark == evidence.benchmark and one.unit == evidence.unit for one in self.evidence):
+            self.evidence.append(evidence)
+
+    def _write_route(self, weights: dict[str, int]) -> None:
+        if weights != self.weights:
+            self.weights, self.weights_since = weights, self.now
+
+    def _scale(self, slot: Slot, role: ArmRole, replicas: int) -> None:
+        arm = self.arms.setdefault(slot, Arm(role))
+        arm.replicas = replicas
+        self._fill(arm)
+
+    def _remove(self, slot: Slot) -> None:
+        self.arms.pop(slot)
+
+    def _write_job(self, job: JobIntent | None) -> None:
+        if job is None:
+            self.job = None
+        elif self.job is None or self.job.unit != job.unit:
+            self.job, self.job_started = job, self.now
+
+    def _delete_pod(self, uid: str) -> None:
+        for arm in self.arms.values():
+            for pod in arm.pods:
+                if pod.uid == uid and pod.deleting_until is None:
+                    pod.deleting_until = self.now + timedelta(seconds=self.drain_seconds)
+            self._fill(arm)
+
+    def story(self) -> str:
+        """Decisions so far, for failure messages."""
+        return " | ".join(f"{one.action}:{one.reason}" for plan in self.plans for one in plan.decisions)
+
+
+def run_summary(role: ArmRole, tier: str, piece: str, order: int, speedup: float) -> RunSummary:
+    """A valid run whose tokens take 20 ms / speedup each."""
+    tpot = 0.020 / speedup
+    closed = tier == "peak"
+    rate = 8.0 * speedup if closed else 2.0
+    return RunSummary(
+        arm=role,
+        tier=tier,
+        slice=piece,
+        order=order,
+        valid=True,
+        started=1000.0,
+        duration_seconds=10.0,
+        planned_requests=20,
+        completed_requests=20,
+        failed_requests=0,
+        requests_per_second=None if closed else 2.0,
+        concurrency=16 if closed else None,
+        completed_requests_per_second=rate,
+        prompt_tokens=4000,
+        output_tokens=2000,
+        output_tokens_per_second=rate * 100,
+        tpot_mean_seconds=tpot,
+        tpot_p95_seconds=tpot * 1.2,
+        ttft_mean_seconds=0.1,
+        ttft_p95_seconds=0.15,
+        e2e_mean_seconds=0.1 + 100 * tpot,
+        client_lag_p99_seconds=0.002,
+        drafts=600 if role is ArmRole.SPECULATIVE else 0,
+        draft_tokens=1800 if role is ArmRole.SPECULATIVE else 0,
+        accepted_tokens=1260 if role is ArmRole.SPECULATIVE else 0,
+        engine_tpot_seconds=tpot,
+        kv_cache_peak_ratio=0.3,
+        queue_time_mean_seconds=0.01,
+    )
+
+
+__all__ = ["Arm", "Pod", "World", "run_summary", "spec_of"]
