@@ -1,0 +1,88 @@
+"""Has the traffic moved away from what was measured?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from specfleet.decide.traffic_profile import (
+    CONSECUTIVE,
+    ProfileState,
+    TrafficProfile,
+    compare,
+    distance,
+    from_cumulative,
+)
+
+EDGES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+bands = st.dictionaries(st.sampled_from(EDGES), st.floats(1, 1e6), min_size=1)
+
+
+def shifted(by: int, requests: float = 6000, rate: float | None = None) -> TrafficProfile:
+    lengths = {EDGES[i + by]: requests / 3 for i in (3, 4, 5)}
+    return TrafficProfile(lengths, {EDGES[3]: requests}, rate)
+
+
+@given(bands, bands, bands)
+def test_the_distance_is_a_metric(a: dict[float, float], b: dict[float, float], c: dict[float, float]) -> None:
+    assert distance(a, a) == pytest.approx(0, abs=1e-9)
+    one, two, three = distance(a, b), distance(b, c), distance(a, c)
+    assert one is not None
+    assert two is not None
+    assert three is not None
+    assert one == pytest.approx(distance(b, a))
+    full = dict.fromkeys(EDGES, 1e-09)
+    between = [distance({**full, **x}, {**full, **y}) or 0.0 for x, y in ((a, b), (b, c), (a, c))]
+    assert between[2] <= between[0] + between[1] + 1e-6
+
+
+@pytest.mark.parametrize("bands_moved", [0, 1, 2, 3])
+def test_a_shift_by_n_bands_is_n(bands_moved: int) -> None:
+    assert distance(shifted(0).prompt_tokens | dict.fromkeys(EDGES[6:9], 0.0), shifted(bands_moved).prompt_tokens) == (
+        pytest.approx(bands_moved)
+    )
+
+
+def test_nothing_is_not_a_profile() -> None:
+    assert distance({}, {1.0: 5.0}) is None
+    answer = compare(shifted(0), TrafficProfile({}, {}), ProfileState(over=2))
+    assert (answer.known, answer.state) == (False, ProfileState(over=2))
+
+
+def test_few_requests_say_nothing() -> None:
+    assert not compare(shifted(0), shifted(3, requests=100), ProfileState()).known
+
+
+def test_traffic_has_moved_only_after_several_looks_and_comes_back_below_the_lower_limit() -> None:
+    state = ProfileState()
+    for look in range(CONSECUTIVE):
+        assert not state.moved
+        state = compare(shifted(0), shifted(2), state).state
+        assert state.moved is (look == CONSECUTIVE - 1)
+    between = TrafficProfile({EDGES[3]: 1400, EDGES[4]: 2000, EDGES[5]: 2000, EDGES[6]: 600}, {EDGES[3]: 6000})
+    near = compare(
+        shifted(0),
+        TrafficProfile({EDGES[3]: 800, EDGES[4]: 2000, EDGES[5]: 2000, EDGES[6]: 1200}, {EDGES[3]: 6000}),
+        state,
+    )
+    assert near.state.moved
+    assert compare(shifted(0), between, state).state == ProfileState(0, False)
+
+
+def test_a_single_odd_look_does_not_count() -> None:
+    state = compare(shifted(0), shifted(3), ProfileState(over=1)).state
+    assert state.over == 2
+    assert compare(shifted(0), shifted(0), state).state == ProfileState()
+
+
+def test_a_load_that_no_cell_speaks_for_is_a_move_too() -> None:
+    state = ProfileState()
+    for _ in range(CONSECUTIVE):
+        answer = compare(shifted(0, rate=10.0), shifted(0, rate=18.0), state)
+        state = answer.state
+    assert state.moved
+    assert "1.80 times" in answer.message
+
+
+def test_a_cumulative_histogram_becomes_bands_and_a_falling_one_is_refused() -> None:
+    assert from_cumulative({10.0: 5, 1.0: 2, float("inf"): 6}) == {1.0: 2, 10.0: 3, float("inf"): 1}
+    with pytest.raises(ValueError, match="not a cumulative"):
+        from_cumulative({1.0: 5, 2.0: 3})
