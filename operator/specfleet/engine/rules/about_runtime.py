@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from specfleet.api.speculation import Method
+from specfleet.api.speculation import Method, RejectionSampling
 from specfleet.engine.findings import Severity
 from specfleet.engine.flags import Flag, find, integer, switched_on
 from specfleet.engine.methods import Runner
@@ -137,6 +137,21 @@ def batch_too_small_for_drafts(case: ProposerCase) -> Iterator[Hit]:
         yield Hit(ARGS, f"with LoRA {requests} requests need {requests * (case.tokens + 1)} tokens, not {budget}")
     elif budget <= requests * _drafting_slots(case):
         yield Hit(ARGS, f"{requests} requests need more than {requests * _drafting_slots(case)} tokens, not {budget}")
+
+
+@proposer_rule(
+    Severity.WARN,
+    Shows.SILENT,
+    why="the V1 runner's sampler knows standard only and takes block for it",
+    remedy="Remove rejectionSampling, or run on the V2 runner",
+    source="vllm 0.32 source",
+    since="0.18",
+)
+def block_sampling_without_effect(case: ProposerCase) -> Iterator[Hit]:
+    """rejectionSampling block where the V1 runner is certain."""
+    on_v1 = case.runner_v2 is False or case.cpu_engine or case.facts.runner is Runner.V1
+    if case.proposer.rejection_sampling is RejectionSampling.BLOCK and on_v1:
+        yield Hit(case.at("rejectionSampling"), "block sampling does nothing on the V1 runner")
 
 
 @proposer_rule(

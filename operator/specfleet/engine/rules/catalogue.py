@@ -103,6 +103,7 @@ PROPOSER_RULES: tuple[Rule[ProposerCase], ...] = (
     about_runtime.structured_backend_unsupported,
     about_runtime.fast_prefill_unsupported,
     about_runtime.batch_too_small_for_drafts,
+    about_runtime.block_sampling_without_effect,
     about_runtime.adaptive_verification_conflict,
     about_runtime.ngram_gpu_needs_compilation,
     about_parallelism.draft_parallel_size_invalid,
