@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from specfleet.api.conditions import Condition, ConditionType, find_condition
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
-from specfleet.api.status import ArmRole, DeploymentStatus, Phase, Verdict
+from specfleet.api.status import ArmRole, DecisionRecord, DeploymentStatus, Phase, Verdict
 from specfleet.controller.wanted import WantedArms
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import (
@@ -179,6 +180,41 @@ class World:
             failure=pod.failure,
         )
 
+    @property
+    def phase(self) -> Phase:
+        """Phase as last written."""
+        return self.status.phase if self.status is not None else Phase.DEPLOYING
+
+    @property
+    def plain(self) -> str:
+        """Fingerprint of the plain arm that the spec asks for."""
+        return self.observation().baseline.fingerprint
+
+    @property
+    def drafted(self) -> str:
+        """Fingerprint of the first proposer that the spec asks for."""
+        return self.observation().proposers[0].fingerprint
+
+    def share(self, fingerprint: str) -> float:
+        """Share of the traffic that the route gives to an arm."""
+        return self.weights.get(fingerprint, 0) / max(1, sum(self.weights.values()))
+
+    def serving_total(self) -> int:
+        """Serving pods over all arms."""
+        return sum(self.serving(fingerprint) for fingerprint, bench in self.arms if not bench)
+
+    def decisions(self, action: str | None = None) -> list[DecisionRecord]:
+        """Decisions so far, in order."""
+        found = [one for plan in self.plans for one in plan.decisions]
+        return [one for one in found if action is None or one.action == action]
+
+    def condition(self, kind: ConditionType) -> Condition:
+        """A condition as last written."""
+        assert self.status is not None
+        found = find_condition(self.status.conditions, kind)
+        assert found is not None
+        return found
+
     def serving(self, fingerprint: str) -> int:
         arm = self.arms.get((fingerprint, False))
         return sum(self._pod(pod).serves for pod in arm.pods) if arm else 0
@@ -251,8 +287,10 @@ class World:
 
     def reconcile(self, writes: int | None = None) -> Plan:
         """One turn of the operator; with `writes`, it dies after that many."""
-        plan = decide(self.observation())
+        obs = self.observation()
+        plan = decide(obs)
         self.plans.append(plan)
+        self._check_plan(obs, plan)
         actions: list[Callable[[], None]] = [lambda one=one: self._write_evidence(one) for one in plan.record]
         actions.append(lambda: self._write_status(plan.status))
         wanted = {(one.fingerprint, one.benchmark): one for one in plan.arms}
@@ -301,9 +339,13 @@ class World:
         for _ in range(arm.replicas - len(alive)):
             self._serial += 1
             full = len(self.pods()) >= self.capacity
-            ready = None if full or arm.role in self.broken_roles else self.now + timedelta(seconds=self.startup_seconds)
+            ready = (
+                None if full or arm.role in self.broken_roles else self.now + timedelta(seconds=self.startup_seconds)
+            )
             arm.pods.append(Pod(f"p{self._serial:03d}", self.now, ready, unschedulable=full))
-        for pod in sorted(alive, key=lambda one: (one.ready_at is not None, one.name))[: max(0, len(alive) - arm.replicas)]:
+        for pod in sorted(alive, key=lambda one: (one.ready_at is not None, one.name))[
+            : max(0, len(alive) - arm.replicas)
+        ]:
             pod.deleting_until = self.now + timedelta(seconds=self.drain_seconds)
         for pod in arm.pods:
             if pod.unschedulable and len(self.pods()) <= self.capacity:
@@ -316,6 +358,34 @@ class World:
             return
         if not any(weight and serving.get(fp) for fp, weight in self.weights.items()):
             self.lost.append(f"{self.now:%H:%M:%S} no weight on a serving arm: {self.weights} {serving}")
+
+    def _check_plan(self, obs: Observation, plan: Plan) -> None:
+        """Pods stay within what was declared, weight points at serving arms, one action at a time."""
+        ceiling = obs.spec.replicas + obs.spec.capacity.max_extra_replicas
+        views = {(arm.fingerprint, False): arm for arm in obs.arms} | {
+            (arm.fingerprint, True): arm for arm in obs.bench
+        }
+        before = {slot: max(view.replicas, view.occupying) for slot, view in views.items()}
+        after = dict(before)
+        for one in plan.arms:
+            slot = (one.fingerprint, one.benchmark)
+            after[slot] = max(one.replicas, views[slot].occupying if slot in views else 0)
+        grown = any(after[slot] > before.get(slot, 0) for slot in after)
+        if grown and sum(after.values()) > ceiling:
+            self.lost.append(f"{self.now:%H:%M:%S} {sum(after.values())} pods, {ceiling} declared: {after}")
+        for fingerprint, weight in plan.weights.items():
+            view = views.get((fingerprint, False))
+            others = any(arm.serving for arm in obs.arms)
+            if weight and others and (view is None or not view.serving):
+                self.lost.append(f"{self.now:%H:%M:%S} weight {weight} on {fingerprint}, which does not serve")
+        listed = {(one.fingerprint, one.benchmark) for one in plan.arms}
+        for slot, view in views.items():
+            if slot not in listed and view.pods:
+                self.lost.append(f"{self.now:%H:%M:%S} arm {slot} is removed while it has pods")
+        status = plan.status
+        in_flight = [status.benchmark is not None, status.step is not None]
+        if sum(in_flight) > 1 or (status.step is not None and status.investigation is not None):
+            self.lost.append(f"{self.now:%H:%M:%S} two actions in flight in {status.phase}")
 
     def _write_status(self, status: DeploymentStatus) -> None:
         self.status = DeploymentStatus.model_validate(status.to_wire())

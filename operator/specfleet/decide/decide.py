@@ -52,6 +52,7 @@ def decide(obs: Observation) -> Plan:
             break
     arms, weights = _serving(turn)
     bench, job = _benchmark(turn, arms)
+    bench = (*bench, *_leaving(obs, bench))
     turn.set(**_summary(obs, turn.status, weights))
     turn.set(conditions=conditions(obs, turn.status))
     return Plan(
@@ -129,6 +130,13 @@ def _fitting(obs: Observation, serving: tuple[ArmIntent, ...], intents: tuple[Ar
         elif arm is not None:
             found.append(replace(intent, replicas=min(intent.replicas, arm.replicas)))
     return tuple(found)
+
+
+def _leaving(obs: Observation, intents: tuple[ArmIntent, ...]) -> tuple[ArmIntent, ...]:
+    """Benchmark arms that are over stay listed until their pods are gone: pods on their way out hold their GPU."""
+    listed = {intent.fingerprint for intent in intents}
+    over = (arm for arm in obs.bench if arm.fingerprint not in listed and arm.pods)
+    return tuple(ArmIntent(arm.role, arm.fingerprint, 0, benchmark=True, revision="") for arm in over)
 
 
 def _occupying(arm: ArmView | None) -> int:
