@@ -8,10 +8,10 @@ import kubernetes_validate
 import pytest
 import yaml
 from helm_python import Chart, HelmError
-
 from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.api import crd
 from specfleet.controller.settings import from_environment
+
 from tests.chart.conftest import CHART, Object, Render, of_kind
 
 KUBERNETES = "1.36"
