@@ -88,7 +88,8 @@ def up(nodes: int) -> None:
             _add_nodes(state, nodes)
             return
         if run_dir().exists() or network.made_nodes():
-            say("taking down what is left of an earlier run")
+            ended = f" ({', '.join(state.broken)} ended)" if state is not None else ""
+            say(f"taking down what is left of an earlier run{ended}")
             _take_down()
         began = time.monotonic()
         _start(nodes)

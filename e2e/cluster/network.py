@@ -57,13 +57,21 @@ def made_nodes() -> list[Node]:
     return [n for n in nodes if (_NAMESPACES / n.netns).exists() or any(_roots(n))]
 
 
+def _unified() -> bool:
+    """Whether this machine has cgroup v2 alone (this branch is written from the documentation, not yet run)."""
+    return (_CGROUPS / "cgroup.controllers").exists()
+
+
 def _roots(node: Node) -> Iterator[Path]:
-    return (c / node.netns for c in sorted(_CGROUPS.iterdir()) if (c / node.netns).is_dir())
+    parents = [_CGROUPS] if _unified() else sorted(_CGROUPS.iterdir())
+    return (parent / node.netns for parent in parents if (parent / node.netns).is_dir())
 
 
 def make_cgroups(node: Node) -> None:
     """Make the node's cgroup root: two kubelets with one root would delete each other's pods."""
-    if (_CGROUPS / "cgroup.controllers").exists():
+    if _unified():
+        controllers = (_CGROUPS / "cgroup.controllers").read_text().split()
+        (_CGROUPS / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
         (_CGROUPS / node.netns).mkdir(exist_ok=True)
         return
     for hierarchy in _CGROUPS.iterdir():

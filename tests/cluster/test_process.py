@@ -50,6 +50,6 @@ def test_waiting_for_a_program_that_ended_says_which_log_to_read_and_what_it_say
 
 
 def test_a_command_that_fails_is_told_with_its_words(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="ended with 2.*bad thing"):
+    with pytest.raises(ClusterError, match=r"ended with 2.*bad thing"):
         run(["sh", "-c", "echo bad thing >&2; exit 2"], log=tmp_path / "log")
     assert "bad thing" in (tmp_path / "log").read_text()
