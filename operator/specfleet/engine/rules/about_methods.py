@@ -107,20 +107,6 @@ def suffix_needs_arctic_inference(case: ProposerCase) -> Iterator[Hit]:
 
 
 @proposer_rule(
-    Severity.REFUSE,
-    Shows.SILENT,
-    why="Medusa's acceptance is not exact, so a comparison of speed alone would hide changed output",
-    remedy="Set guardrails.minAgreementRatio (for example 0.99)",
-    source="specfleet",
-)
-def medusa_needs_agreement(case: ProposerCase) -> Iterator[Hit]:
-    """A medusa candidate without a floor of agreement (the inline method is refused by the API server)."""
-    listed = case.spec.speculation is not None and bool(case.spec.speculation.candidates)
-    if listed and case.method is Method.MEDUSA and case.spec.guardrails.min_agreement_ratio is None:
-        yield Hit("spec.guardrails.minAgreementRatio", "medusa can change the output")
-
-
-@proposer_rule(
     Severity.WARN,
     Shows.LOAD,
     why="short matches inside tool calls are drafted and verified wrongly often enough to corrupt them",

@@ -79,7 +79,6 @@ PROPOSER_RULES: tuple[Rule[ProposerCase], ...] = (
     about_methods.draft_is_the_target,
     about_methods.draft_setting_without_effect,
     about_methods.draft_model_needs_padded_batch,
-    about_methods.medusa_needs_agreement,
     about_methods.suffix_needs_arctic_inference,
     about_methods.ngram_with_tools_needs_long_match,
     about_keys.heterogeneous_vocabulary_conflict,
