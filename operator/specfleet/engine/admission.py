@@ -91,6 +91,8 @@ def _schema_finding(error: ErrorDetails) -> Finding:
         message, remedy = f"unknown field {error['loc'][-1]!r}", "Remove it, or correct its name"
     elif error["type"] == "missing":
         message, remedy = f"{error['loc'][-1]} is missing", "Set it"
+    elif error["type"] == "model_type":
+        message, remedy = f"should be an object (found {error['input']!r})", "Write its fields below it"
     else:
         message = f"{error['msg'][:1].lower()}{error['msg'][1:]} (found {error['input']!r})"
         remedy = "Correct the value"
