@@ -3,13 +3,15 @@
 It can crash the operator between any two writes: `reconcile(writes=n)` carries out only the first n.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from specfleet.api.conditions import Condition, ConditionType, find_condition
-from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
 from specfleet.api.status import ArmRole, DecisionRecord, DeploymentStatus, Phase, Verdict
 from specfleet.controller.wanted import WantedArms
@@ -72,6 +74,7 @@ class Pod:
     name: str
     created: datetime
     ready_at: datetime | None
+    unready_at: datetime | None = None
     deleting_until: datetime | None = None
     restarts: int = 0
     last_restart: datetime | None = None
@@ -115,6 +118,8 @@ class World:
     pod_acceptance: Callable[[Pod], float] = lambda pod: 0.7
     broken_roles: frozenset[ArmRole] = frozenset()
     """Pods of these roles never become ready and crash."""
+    immune: set[str] = field(default_factory=set)
+    """UIDs of pods that `broken_roles` does not touch."""
     job_fails: bool = False
     breaker: bool = False
     command: Command | None = None
@@ -142,7 +147,7 @@ class World:
 
     def observation(self) -> Observation:
         owner = self.deployment()
-        wanted = WantedArms(owner.spec, {})
+        wanted = _wanted(json.dumps(self.spec, sort_keys=True))
         return Observation(
             now=self.now,
             deployment=owner,
@@ -169,6 +174,7 @@ class World:
             ip="10.0.0.1",
             created=pod.created,
             ready_since=pod.ready_at if ready else None,
+            unready_since=None if ready else pod.unready_at or pod.created,
             proof=Proof.PROVEN if ready else Proof.PENDING,
             deleting=pod.deleting_until is not None,
             unschedulable_since=pod.created if pod.unschedulable else None,
@@ -327,12 +333,22 @@ class World:
         for arm in self.arms.values():
             arm.pods = [pod for pod in arm.pods if pod.deleting_until is None or pod.deleting_until > self.now]
             for pod in arm.pods:
-                if arm.role in self.broken_roles and (self.now - pod.created).total_seconds() > 10:
+                if pod.ready_at is None and pod.unready_at is None:
+                    pod.unready_at = self.now
+                old = (self.now - pod.created).total_seconds() > 10
+                if arm.role in self.broken_roles and old and pod.uid not in self.immune:
                     pod.ready_at, pod.restarts = None, pod.restarts + 1
                     pod.last_run_started, pod.last_restart = pod.last_restart or pod.created, self.now
                     pod.failure = "CrashLoopBackOff; last exit 1 (Error)"
             self._fill(arm)
         self._check_safety()
+
+    def heal(self) -> None:
+        """Everything that is broken works again: pods restart once more and become ready."""
+        self.broken_roles = frozenset()
+        for pod in self.pods():
+            if pod.ready_at is None and not pod.unschedulable:
+                pod.ready_at, pod.failure = self.now + timedelta(seconds=self.startup_seconds), None
 
     def _fill(self, arm: Arm) -> None:
         alive = [pod for pod in arm.pods if pod.deleting_until is None]
@@ -422,6 +438,11 @@ class World:
     def story(self) -> str:
         """Decisions so far, for failure messages."""
         return " | ".join(f"{one.action}:{one.reason}" for plan in self.plans for one in plan.decisions)
+
+
+@cache
+def _wanted(spec: str) -> WantedArms:
+    return WantedArms(DeploymentSpec.model_validate_json(spec), {})
 
 
 def run_summary(role: ArmRole, tier: str, piece: str, order: int, speedup: float) -> RunSummary:

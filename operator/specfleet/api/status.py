@@ -202,6 +202,7 @@ class DeploymentStatus(StatusModel):
     attempts: AttemptStatus | None = None
     rollback_counts: bool = Field(True, description="Whether the roll-back in flight uses up an attempt.")
     hold_until: datetime | None = Field(None, description="When a Held phase is looked at again.")
+    holds: int = Field(0, description="Holds in a row without progress; each one lasts longer than the one before.")
     last_decision: DecisionRecord | None = None
     history: list[DecisionRecord] = Field(default_factory=list, max_length=20)
     last_change: datetime | None = Field(None, description="Start of the present cool-down.")

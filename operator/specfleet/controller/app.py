@@ -56,7 +56,7 @@ class App:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.queue = KeyQueue()
-        self.fleet = Fleet(Prober(self.queue.add))
+        self.fleet = Fleet(Prober(self.queue.add, utc_now()))
         self.metrics = OperatorMetrics()
         self._api: AioKubeApi | None = None
         self._tasks: list[asyncio.Task[None]] = []

@@ -10,6 +10,7 @@ from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
+from specfleet.api.model import EngineSpec
 from specfleet.api.status import ArmRole
 from specfleet.benchmark.result import MessageError, parse_report
 from specfleet.controller.pods import parse_time, pod_view
@@ -30,7 +31,7 @@ from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
 from specfleet.resources import route as routes
 from specfleet.resources.benchmark_job import UNIT
-from specfleet.resources.pods import CONTAINER
+from specfleet.resources.pods import CONTAINER, MODEL, PORT
 from specfleet.resources.revision import read_revision
 
 
@@ -68,7 +69,7 @@ def observe(
     arms: list[ArmView] = []
     bench: list[ArmView] = []
     for body in cache.children(key, kinds.DEPLOYMENT):
-        view = _arm(body, pods, owner, around.prober, key)
+        view = _arm(body, pods, owner, wanted, around.prober, key)
         (bench if body["metadata"]["labels"].get(labels.ROLE) == labels.ROLE_BENCHMARK else arms).append(view)
     return Observation(
         now=now,
@@ -94,8 +95,8 @@ def _pods_by_arm(cache: Cache, key: Key) -> dict[tuple[str, str], list[RawObject
     for pod in cache.children(key, kinds.POD):
         own = pod["metadata"].get("labels", {})
         slot = (own.get(labels.FINGERPRINT, ""), own.get(labels.ROLE, ""))
-        finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        if not (finished and "deletionTimestamp" in pod["metadata"]):
+        # A finished pod (evicted, refused by the kubelet) may stay for weeks and holds no GPU; another one replaces it.
+        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             found.setdefault(slot, []).append(pod)
     return found
 
@@ -104,13 +105,15 @@ def _arm(
     body: RawObject,
     pods: Mapping[tuple[str, str], list[RawObject]],
     owner: SpeculativeDeployment,
+    wanted: WantedArms,
     prober: Prober,
     key: Key,
 ) -> ArmView:
     own = body["metadata"]["labels"]
     fingerprint = own[labels.FINGERPRINT]
-    spec = owner.spec
-    views = [_pod(pod, fingerprint, spec, prober, key) for pod in pods.get((fingerprint, own.get(labels.ROLE, "")), [])]
+    engine = owner.spec.engine if fingerprint in wanted.engines else None
+    mine = pods.get((fingerprint, own.get(labels.ROLE, "")), [])
+    views = [_pod(pod, fingerprint, engine, prober, key) for pod in mine]
     return ArmView(
         name=body["metadata"]["name"],
         role=ArmRole(own[labels.ARM]),
@@ -121,13 +124,30 @@ def _arm(
     )
 
 
-def _pod(pod: RawObject, fingerprint: str, spec: DeploymentSpec, prober: Prober, key: Key) -> PodView:
+def _pod(pod: RawObject, fingerprint: str, engine: EngineSpec | None, prober: Prober, key: Key) -> PodView:
+    """A pod is asked what its own template says (model, port): it may belong to an earlier spec."""
     view = pod_view(pod, Proof.PENDING, "", None)
     if view.ready_since is None or view.ip is None:
         return view
-    question = Question(key, view.uid, view.restarts, view.ip, fingerprint)
-    answered = prober.answer(question, spec)
+    told = _environment(pod)
+    question = Question(
+        key=key,
+        uid=view.uid,
+        starts=view.restarts,
+        ip=view.ip,
+        port=int(told.get(PORT, "8000")),
+        model=told.get(MODEL, ""),
+        fingerprint=fingerprint,
+        engine=engine,
+        ready_since=view.ready_since,
+    )
+    answered = prober.answer(question)
     return pod_view(pod, answered.proof, answered.message, answered.engine_version)
+
+
+def _environment(pod: RawObject) -> dict[str, str]:
+    container: RawObject = next((one for one in pod["spec"]["containers"] if one["name"] == CONTAINER), {})
+    return {one["name"]: str(one.get("value", "")) for one in container.get("env", [])}
 
 
 def _route(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) -> RouteView | None:

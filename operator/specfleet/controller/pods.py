@@ -32,6 +32,7 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
         ip=status.get("podIP"),
         created=created,
         ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
+        unready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None,
         proof=proof,
         proof_message=proof_message,
         deleting="deletionTimestamp" in metadata,

@@ -9,10 +9,11 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 import aiohttp
 
-from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.model import EngineSpec
 from specfleet.decide.observation import Proof
 from specfleet.engine.identity import contradiction
 from specfleet.kube.cache import Key
@@ -42,28 +43,40 @@ class Question:
     starts: int
     """Container restarts: another start is another engine."""
     ip: str
+    port: int
+    model: str
     fingerprint: str
+    engine: EngineSpec | None
+    """What the spec says about the engine; None for a pod of an earlier spec, checked when it came up."""
+    ready_since: datetime
 
 
 UNASKED = Answered(Proof.PENDING, "not asked yet")
+BEFORE_US = Answered(
+    Proof.PROVEN, "ready before this operator started; the start-up probe inside the pod has proven it"
+)
+"""A fresh operator must not take the traffic from pods that serve, only because it has not asked them yet."""
 
 
 class Prober:
     """Asks pods in the background and wakes the reconcile when an answer is there."""
 
-    def __init__(self, wake: Callable[[Key], None]) -> None:
+    def __init__(self, wake: Callable[[Key], None], started: datetime) -> None:
         self._wake = wake
+        self._started = started
         self._answers: dict[tuple[str, int, str], Answered] = {}
         self._tasks: dict[tuple[str, int, str], asyncio.Task[None]] = {}
         self._limit = asyncio.Semaphore(CONCURRENT)
         self._session: aiohttp.ClientSession | None = None
 
-    def answer(self, question: Question, spec: DeploymentSpec) -> Answered:
+    def answer(self, question: Question) -> Answered:
         """What is known now; asks in the background unless proven."""
         slot = (question.uid, question.starts, question.fingerprint)
         known = self._answers.get(slot, UNASKED)
         if known.proof is Proof.PENDING and slot not in self._tasks:
-            self._tasks[slot] = asyncio.get_running_loop().create_task(self._ask(slot, question, spec))
+            self._tasks[slot] = asyncio.get_running_loop().create_task(self._ask(slot, question))
+        if known.proof is Proof.PENDING and question.ready_since < self._started:
+            return BEFORE_US
         return known
 
     def keep_only(self, uids: set[str]) -> None:
@@ -77,10 +90,10 @@ class Prober:
         if self._session is not None:
             await self._session.close()
 
-    async def _ask(self, slot: tuple[str, int, str], question: Question, spec: DeploymentSpec) -> None:
+    async def _ask(self, slot: tuple[str, int, str], question: Question) -> None:
         try:
             async with self._limit:
-                answered = await self._complete(question, spec)
+                answered = await self._complete(question)
             if answered.proof is Proof.PENDING:
                 self._answers[slot] = answered
                 await asyncio.sleep(RETRY_SECONDS)
@@ -89,29 +102,30 @@ class Prober:
             self._tasks.pop(slot, None)
             self._wake(question.key)
 
-    async def _complete(self, question: Question, spec: DeploymentSpec) -> Answered:
+    async def _complete(self, question: Question) -> Answered:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
-        base = f"http://{question.ip}:{spec.engine.port}"
+        base = f"http://{question.ip}:{question.port}"
         body = {
-            "model": spec.model.served_name or spec.model.name,
+            "model": question.model,
             "prompt": "ready?",
             "max_tokens": 2,
             "temperature": 0,
         }
         try:
             async with self._session.get(f"{base}/version") as response:
-                version = str((await response.json()).get("version", ""))
+                said = await response.json()
+                version = str(said.get("version", "")) if isinstance(said, dict) else ""
             async with self._session.post(f"{base}/v1/completions", json=body) as response:
                 status, text = response.status, await response.text()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             return Answered(Proof.PENDING, f"the operator cannot ask {base}: {type(error).__name__} {error}".strip())
-        return judge_answer(spec, question.fingerprint, version, status, text)
+        return judge_answer(question.engine, question.fingerprint, version, status, text)
 
 
-def judge_answer(spec: DeploymentSpec, fingerprint: str, version: str, status: int, text: str) -> Answered:
+def judge_answer(engine: EngineSpec | None, fingerprint: str, version: str, status: int, text: str) -> Answered:
     """Proven, contradicted, or not there yet. 401 is proven by the pod's own start-up probe, which knows the key."""
-    against = contradiction(spec.engine, {"version": version})
+    against = contradiction(engine, {"version": version}) if engine is not None else None
     if against is not None:
         return Answered(Proof.CONTRADICTED, against.sentence(), version)
     if status in (401, 403):
@@ -121,7 +135,9 @@ def judge_answer(spec: DeploymentSpec, fingerprint: str, version: str, status: i
     try:
         answer = json.loads(text)
     except ValueError:
-        return Answered(Proof.PENDING, "a completion was answered with something that is not JSON", version)
+        answer = None
+    if not isinstance(answer, dict):
+        return Answered(Proof.PENDING, "a completion was answered with something that is not a JSON object", version)
     seen = answer.get("system_fingerprint")
     if seen != fingerprint:
         return Answered(Proof.CONTRADICTED, f"answers with fingerprint {seen}, expected {fingerprint}", version)

@@ -100,6 +100,12 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
             return _true(fault.reason, fault.message)
     if status.stable is not None and not serving_pods(obs):
         return _true("NothingServes", "no pod of any arm answers")
+    if status.phase is Phase.ROLLING_BACK and status.stable is not None:
+        fault = start_fault(obs.arm(status.stable.baseline), obs.now, obs.spec.engine.startup_timeout_seconds)
+        if fault is not None:
+            return _true("BothArmsFail", f"the plain arm does not come up either: {fault.message}")
+    if status.phase is Phase.DEPLOYING and status.stable is not None and obs.spec.remedies.on_change == "Hold":
+        return _true("ChangeHeld", "spec.remedies.onChange is Hold: set it to Rebenchmark to try the changed engine")
     return _false("Progressing")
 
 

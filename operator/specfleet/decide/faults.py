@@ -53,12 +53,20 @@ def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> F
     for pod in arm.pods:
         if pod.proof is Proof.CONTRADICTED:
             return Fault("EngineContradictsSpec", f"pod {pod.name}: {pod.proof_message}")
-    waiting = [pod for pod in arm.pods if not pod.serves and _seconds(pod.created, now) > timeout_seconds]
+    waiting = [pod for pod in arm.pods if not pod.deleting and _waiting_seconds(pod, now) > timeout_seconds]
     if waiting and not arm.serving:
         pod = waiting[0]
         said = pod.failure or pod.proof_message or "it never answered a completion"
         return Fault("StartTimeout", f"pod {pod.name} is not ready after {timeout_seconds:.0f} s: {said}")
     return None
+
+
+def _waiting_seconds(pod: PodView, now: datetime) -> float:
+    """How long a pod has not served: since it was made, fell out of readiness, or became ready without a proof."""
+    if pod.serves:
+        return 0.0
+    since = max(moment for moment in (pod.created, pod.ready_since, pod.unready_since) if moment is not None)
+    return _seconds(since, now)
 
 
 def no_room(arm: ArmView | None, now: datetime) -> Fault | None:

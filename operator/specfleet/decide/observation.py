@@ -32,6 +32,8 @@ class PodView:
     created: datetime
     ready_since: datetime | None
     """None while the kubelet does not call it ready."""
+    unready_since: datetime | None = None
+    """Since when the kubelet does not call it ready; None while it does, or before it has looked."""
     proof: Proof = Proof.PENDING
     proof_message: str = ""
     deleting: bool = False

@@ -11,6 +11,8 @@ from specfleet.resources.metadata import pod_labels
 from specfleet.resources.scripts import DRAIN, PROVE
 
 CONTAINER = "engine"
+PORT = "SPECFLEET_PORT"
+MODEL = "SPECFLEET_MODEL"
 PROBE_PERIOD_SECONDS = 5
 PROVE_TIMEOUT_SECONDS = 30
 GRACE_MARGIN_SECONDS = 30
@@ -113,8 +115,8 @@ def _health(period: int, failures: int) -> RawObject:
 def _environment(spec: DeploymentSpec, engine: EngineArm) -> list[RawObject]:
     """What the probe and drain scripts read. The fingerprint is the only value that differs between arms."""
     values = {
-        "SPECFLEET_PORT": str(spec.engine.port),
-        "SPECFLEET_MODEL": spec.model.served_name or spec.model.name,
+        PORT: str(spec.engine.port),
+        MODEL: spec.model.served_name or spec.model.name,
         "SPECFLEET_FINGERPRINT": engine.fingerprint,
         "SPECFLEET_PROVE_TIMEOUT": str(PROVE_TIMEOUT_SECONDS),
         "SPECFLEET_DRAIN_SECONDS": str(spec.engine.drain_timeout_seconds),

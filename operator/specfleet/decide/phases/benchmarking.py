@@ -71,5 +71,5 @@ def _judged(turn: Turn, candidate: WantedArm, outcome: BenchmarkVerdict) -> None
 def _close(turn: Turn, trial: TrialStatus) -> None:
     """Note the trial; the next one (another candidate, a confirmation, a canary) starts from Baseline."""
     others = [one for one in turn.status.trials if one.fingerprint != trial.fingerprint]
-    turn.set(trials=[*others, trial])
+    turn.set(trials=[*others, trial], holds=0)
     turn.enter(Phase.BASELINE, trial.reason, candidate=None, benchmark=None)

@@ -107,6 +107,7 @@ def promote(turn: Turn, message: str) -> None:
     assert stable is not None
     assert candidate is not None
     wanted = turn.obs.wanted(candidate)
+    turn.set(holds=0)
     if wanted is not None and wanted.role is ArmRole.BASELINE:
         turn.decide("AdoptRevision", "RevisionPassed", message, Verdict.PASS)
         turn.set(stable=RevisionStatus(name=turn.status.revision or "", baseline=candidate), trials=[])

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from hashlib import sha256
 
-from specfleet.api.status import BenchmarkProgress, DecisionRecord, Phase, TrialStatus, Verdict
+from specfleet.api.status import BenchmarkProgress, Phase, TrialStatus, Verdict
 from specfleet.decide import budget
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.resume import resume
@@ -12,8 +12,6 @@ from specfleet.decide.turn import Turn
 
 HOLD_SECONDS = 600.0
 LONGEST_HOLD_SECONDS = 21600.0
-RETRIED = ("StartBenchmark", "StartCanary", "TryRevision")
-"""Actions between two holds for the same reason that do not show that anything got better."""
 
 
 def baseline(turn: Turn) -> None:
@@ -59,9 +57,10 @@ def _may_start(turn: Turn) -> bool:
 
 
 def _winner(turn: Turn) -> tuple[TrialStatus, WantedArm] | None:
-    """The best candidate that passed its benchmark and is still asked for."""
+    """The best candidate that passed and is still asked for; a confirmed one was the best when it was chosen."""
     passed = sorted(
-        (one for one in turn.status.trials if one.verdict is Verdict.PASS), key=lambda one: -(one.gain_ratio or 0.0)
+        (one for one in turn.status.trials if one.verdict is Verdict.PASS),
+        key=lambda one: (not one.confirmed, -(one.gain_ratio or 0.0)),
     )
     found = ((one, turn.obs.wanted(one.fingerprint)) for one in passed)
     return next(((one, arm) for one, arm in found if arm is not None and not arm.refusals), None)
@@ -110,7 +109,7 @@ def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple
 
 def hold(turn: Turn, reason: str, message: str) -> None:
     """What serves goes on serving; what is missing is said, and looked for again later, less and less often."""
-    seconds = min(HOLD_SECONDS * 2.0 ** _holds_in_a_row(turn.status.history, reason), LONGEST_HOLD_SECONDS)
+    seconds = min(HOLD_SECONDS * 2.0**turn.status.holds, LONGEST_HOLD_SECONDS)
     turn.decide("Hold", reason, message, Verdict.INCONCLUSIVE)
     turn.enter(
         Phase.HELD,
@@ -120,17 +119,8 @@ def hold(turn: Turn, reason: str, message: str) -> None:
         step=None,
         step_since=None,
         hold_until=turn.now + timedelta(seconds=seconds),
+        holds=min(turn.status.holds + 1, 16),
     )
-
-
-def _holds_in_a_row(history: list[DecisionRecord], reason: str) -> int:
-    count = 0
-    for record in reversed(history):
-        if record.action == "Hold" and record.reason == reason:
-            count += 1
-        elif record.action not in RETRIED:
-            break
-    return count
 
 
 def held(turn: Turn) -> None:

@@ -1,0 +1,861 @@
+"""The life of a deployment in virtual time: what a user sees when everything, or one thing, goes right or wrong."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from specfleet.api.conditions import ConditionStatus, ConditionType
+from specfleet.api.status import ArmRole, Phase, Verdict
+from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
+
+from tests.decide.world import START, Pod, World, spec_of
+
+DRAFT = {"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "revision": "ada412b"}
+TWO_CANDIDATES = {
+    "candidates": [
+        {"method": "eagle3", "draft": DRAFT, "numSpeculativeTokens": 3},
+        {"method": "eagle3", "draft": DRAFT, "numSpeculativeTokens": 5},
+    ]
+}
+OTHER_PROPOSER = {"method": "eagle3", "draft": DRAFT, "numSpeculativeTokens": 5}
+NEW_ENGINE = {"image": "vllm/vllm-openai:v0.33.0", "startupTimeoutSeconds": 120}
+
+
+def suspicion(signal: Signal = Signal.ACCEPTANCE_DRIFT, **changes: Any) -> Suspicion:
+    """A confirmed economic finding about speculation, unless said otherwise."""
+    fields: dict[str, Any] = {
+        "severity": Severity.ECONOMIC,
+        "stage": Stage.CONFIRMED,
+        "attribution": Attribution.SPECULATION,
+        "since": START,
+        "message": f"{signal.value} was scripted",
+        "statistic": 9.0,
+        "threshold": 5.0,
+    }
+    return Suspicion(signal, **{**fields, **changes})
+
+
+def promoted(**changes: Any) -> World:
+    """A world whose proposer serves."""
+    world = World(spec=spec_of(**changes))
+    world.run_to(Phase.SPECULATIVE)
+    world.run(120)
+    assert not world.lost
+    return world
+
+
+def actions(world: World) -> list[str]:
+    return [one.action for one in world.decisions()]
+
+
+def crash(world: World, fingerprint: str, **fields: Any) -> None:
+    """All pods of a serving arm stop answering and crash twice within a minute."""
+    for pod in world.arms[(fingerprint, False)].pods:
+        pod.ready_at, pod.restarts, pod.failure = None, 2, "CrashLoopBackOff"
+        pod.last_run_started, pod.last_restart = world.now - timedelta(seconds=30), world.now
+        for name, value in fields.items():
+            setattr(pod, name, value)
+
+
+# --- the road ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_good_proposer_is_benchmarked_then_canaried_then_promoted_with_a_control() -> None:
+    world = promoted()
+    assert actions(world) == ["ServeBaseline", "StartBenchmark", "Judge", "StartCanary", "NextStep", "Promote"]
+    assert world.serving(world.plain) == 1, "one of four pods stays plain as the control"
+    assert world.serving(world.drafted) == 3
+    assert world.share(world.drafted) == 0.75
+    assert world.condition(ConditionType.SPECULATION_ACTIVE).status is ConditionStatus.TRUE
+    assert world.condition(ConditionType.READY).status is ConditionStatus.TRUE
+
+
+def test_no_user_request_reaches_the_proposer_before_its_benchmark_passed() -> None:
+    world = World()
+    passed = world.run(3600, until=lambda one: bool(one.decisions("Judge")))
+    assert passed
+    assert world.share(world.drafted) == 0
+
+
+def test_plain_pods_serve_all_traffic_with_no_speculation_asked_for() -> None:
+    world = World(spec=spec_of(speculation=None))
+    world.run_to(Phase.BASELINE)
+    world.run(600)
+    assert world.phase is Phase.BASELINE
+    assert world.share(world.plain) == 1
+    assert world.condition(ConditionType.BENCHMARK_PASSED).status is ConditionStatus.UNKNOWN
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("extra", [1, 2])
+def test_the_road_completes_at_every_size_and_stays_within_the_declared_room(replicas: int, extra: int) -> None:
+    world = promoted(replicas=replicas, capacity={"maxExtraReplicas": extra})
+    assert world.serving_total() == replicas
+    assert world.serving(world.drafted) >= max(1, replicas - max(1, round(replicas / 8)))
+
+
+def test_with_one_extra_replica_the_arms_take_turns_and_the_road_completes() -> None:
+    world = World(spec=spec_of(replicas=1, capacity={"maxExtraReplicas": 1}))
+    most = 0
+
+    def watch(one: World) -> bool:
+        nonlocal most
+        most = max(most, sum(len(arm.pods) for (_, bench), arm in one.arms.items() if bench))
+        return one.phase is Phase.SPECULATIVE
+
+    assert world.run(3600, until=watch), world.story()
+    assert most == 1, "never two benchmark pods at once"
+    units = [one.unit for one in world.evidence]
+    assert units == ["p0a", "p0b", "p1b", "p1a", "p2a", "p2b"], "AB BA AB, so that drift cancels"
+    assert not world.lost
+
+
+# --- candidates that do not win ---------------------------------------------------------------------------------------
+
+
+def test_a_candidate_that_loses_leaves_the_plain_arm_serving_and_is_not_tried_again() -> None:
+    world = World(gain=lambda tier, piece: 0.8)
+    world.run(7200)
+    assert world.phase is Phase.BASELINE
+    assert actions(world) == ["ServeBaseline", "StartBenchmark", "Judge"]
+    assert world.decisions("Judge")[0].verdict is Verdict.FAIL
+    assert world.condition(ConditionType.READY).status is ConditionStatus.TRUE
+    assert world.condition(ConditionType.SPECULATION_ACTIVE).status is ConditionStatus.FALSE
+    assert not any(bench for _, bench in world.arms), "the benchmark pods are gone"
+
+
+def test_a_candidate_that_gains_too_little_is_inconclusive_or_refused_and_never_promoted() -> None:
+    world = World(gain=lambda tier, piece: 1.05)
+    world.run(7200)
+    assert world.phase is Phase.BASELINE
+    assert not world.decisions("StartCanary")
+    assert world.status is not None
+    assert world.status.trials[0].verdict is not Verdict.PASS
+
+
+def test_a_benchmark_whose_jobs_die_is_repeated_then_held_and_tried_again_later() -> None:
+    world = World(job_fails=True)
+    world.run_to(Phase.HELD)
+    assert world.status is not None
+    assert world.status.phase_reason == "BenchmarkError"
+    assert len(world.decisions("RepeatUnit")) >= 3
+    assert world.share(world.plain) == 1
+    world.job_fails = False
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_holds_for_the_same_reason_get_longer_and_never_flood_the_history() -> None:
+    world = World(job_fails=True)
+    world.run(86400, step=10)
+    holds = world.decisions("Hold")
+    gaps = [(b.time - a.time).total_seconds() for a, b in pairwise(holds)]
+    assert len(holds) < 12
+    assert all(b >= a for a, b in pairwise(gaps))
+
+
+def test_a_candidate_whose_pods_crash_is_refused_without_any_user_traffic() -> None:
+    world = World(broken_roles=frozenset({ArmRole.SPECULATIVE}))
+    world.run(1200)
+    assert world.phase is Phase.BASELINE
+    assert world.decisions("RefuseCandidate")[0].reason == "CrashLoop"
+    assert world.share(world.plain) == 1
+
+
+def test_the_better_of_two_candidates_is_confirmed_and_promoted() -> None:
+    world = World(spec=spec_of(speculation=TWO_CANDIDATES))
+    world.run_to(Phase.SPECULATIVE)
+    started = [one.reason for one in world.decisions("StartBenchmark")]
+    assert started == ["Qualify", "Qualify", "Confirm"]
+    assert world.status is not None
+    assert len(world.status.trials) == 2
+    assert any(one.confirmed for one in world.status.trials)
+
+
+def test_with_two_losers_nothing_is_promoted() -> None:
+    world = World(spec=spec_of(speculation=TWO_CANDIDATES), gain=lambda tier, piece: 0.7)
+    world.run(7200)
+    assert world.phase is Phase.BASELINE
+    assert world.status is not None
+    assert {one.verdict for one in world.status.trials} == {Verdict.FAIL}
+
+
+# --- the canary -------------------------------------------------------------------------------------------------------
+
+
+def in_canary(**changes: Any) -> World:
+    world = World(spec=spec_of(**changes), comparison=Verdict.INCONCLUSIVE)
+    world.run_to(Phase.CANARY)
+    world.run(60)
+    assert world.status is not None
+    assert world.status.step_since is not None
+    return world
+
+
+def test_a_canary_step_moves_pods_and_weight_together() -> None:
+    world = in_canary()
+    assert world.serving(world.drafted) == 1
+    assert world.share(world.drafted) == 0.25
+
+
+def test_a_canary_whose_pods_crash_goes_back_and_counts_an_attempt() -> None:
+    world = in_canary()
+    crash(world, world.drafted)
+    world.run_to(Phase.ROLLED_BACK)
+    assert world.decisions("RollBack")[0].reason == "CrashLoop"
+    assert world.status is not None
+    assert world.status.attempts is not None
+    assert world.status.attempts.count == 1
+    assert world.share(world.plain) == 1
+    assert not world.lost
+
+
+def test_a_canary_that_runs_out_of_memory_once_goes_back() -> None:
+    world = in_canary()
+    crash(world, world.drafted, restarts=1, out_of_memory=True)
+    world.run_to(Phase.ROLLED_BACK)
+    assert world.decisions("RollBack")[0].reason == "OutOfMemory"
+
+
+def test_a_hard_finding_of_the_watch_ends_a_canary() -> None:
+    world = in_canary()
+    world.suspicions = (suspicion(Signal.SERVER_ERRORS, severity=Severity.HARD),)
+    world.run_to(Phase.ROLLED_BACK)
+    assert world.decisions("RollBack")[0].reason == "ServerErrors"
+
+
+def test_a_hard_finding_that_the_plain_arm_shares_does_not_end_a_canary() -> None:
+    world = in_canary()
+    world.suspicions = (suspicion(Signal.SERVER_ERRORS, severity=Severity.HARD, attribution=Attribution.SHARED),)
+    world.run(600)
+    assert world.phase is Phase.CANARY
+
+
+def test_a_slower_canary_goes_back() -> None:
+    world = in_canary()
+    world.comparison = Verdict.FAIL
+    world.run_to(Phase.ROLLED_BACK)
+    assert world.share(world.plain) == 1
+
+
+def test_a_canary_without_traffic_is_held_and_completes_when_traffic_comes_back() -> None:
+    rollout = {**spec_of()["rollout"], "noTrafficTimeoutSeconds": 600}
+    world = World(spec=spec_of(rollout=rollout), requests_per_second=0, answer=Answer.NO_TRAFFIC)
+    world.run_to(Phase.HELD)
+    assert world.status is not None
+    assert world.status.phase_reason == "InsufficientTraffic"
+    assert not world.decisions("Promote")
+    world.run(60)
+    assert world.share(world.plain) == 1
+    world.requests_per_second, world.answer = 4.0, Answer.OK
+    world.run_to(Phase.SPECULATIVE)
+    assert len(world.decisions("StartBenchmark")) == 1, "the benchmark still holds"
+
+
+def test_an_open_breaker_stops_a_canary_where_it_is_and_closing_it_lets_it_go_on() -> None:
+    world = World()
+    world.run_to(Phase.CANARY)
+    world.breaker = True
+    world.run(1200)
+    assert world.phase is Phase.CANARY
+    assert not world.decisions("NextStep")
+    world.breaker = False
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_an_open_breaker_does_not_save_a_crashing_arm() -> None:
+    world = promoted()
+    world.breaker = True
+    crash(world, world.drafted)
+    world.run_to(Phase.ROLLED_BACK)
+
+
+# --- no room ----------------------------------------------------------------------------------------------------------
+
+
+def test_without_extra_replicas_it_serves_held_with_insufficient_capacity() -> None:
+    world = World(spec=spec_of(replicas=1, capacity={"maxExtraReplicas": 0}))
+    world.run_to(Phase.HELD)
+    world.run(7200)
+    assert world.phase is Phase.HELD
+    assert world.status is not None
+    assert world.status.phase_reason == "InsufficientCapacity"
+    assert len(world.decisions("Hold")) == 1
+    assert len(world.pods()) == 1
+    assert world.condition(ConditionType.READY).status is ConditionStatus.TRUE
+
+
+def test_a_full_cluster_leaves_nothing_pending_and_the_road_completes_when_room_comes() -> None:
+    world = World(spec=spec_of(replicas=1, capacity={"maxExtraReplicas": 1}), capacity=1)
+    world.run_to(Phase.HELD)
+    world.run(60)
+    assert world.status is not None
+    assert world.status.phase_reason == "InsufficientCapacity"
+    assert not [pod for pod in world.pods() if pod.unschedulable]
+    assert world.share(world.plain) == 1
+    world.capacity = 2
+    world.run_to(Phase.SPECULATIVE, seconds=30000)
+
+
+def test_raising_max_extra_replicas_ends_the_hold() -> None:
+    world = World(spec=spec_of(capacity={"maxExtraReplicas": 0}))
+    world.run_to(Phase.HELD)
+    world.change(capacity={"maxExtraReplicas": 1})
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_a_full_cluster_does_not_block_a_roll_back() -> None:
+    world = promoted(replicas=4, capacity={"maxExtraReplicas": 1})
+    world.capacity = 4
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (1.1, 1.3)
+    world.run_to(Phase.ROLLED_BACK, seconds=7200)
+    assert world.serving(world.plain) == 4
+    assert not world.lost
+
+
+def test_with_one_replica_a_draining_benchmark_pod_never_costs_the_only_serving_one() -> None:
+    world = promoted(replicas=1, capacity={"maxExtraReplicas": 1})
+    world.gain = lambda tier, piece: 0.7
+    world.suspicions = (suspicion(),)
+    least = world.serving_total()
+
+    def watch(one: World) -> bool:
+        nonlocal least
+        least = min(least, one.serving_total())
+        return one.phase is Phase.ROLLED_BACK
+
+    assert world.run(7200, until=watch), world.story()
+    assert least == 1
+
+
+def test_a_full_cluster_never_takes_the_last_pod_that_answers() -> None:
+    world = promoted(replicas=1, capacity={"maxExtraReplicas": 1})
+    world.capacity = 1
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (1.1, 1.3)
+    world.run(3600)
+    assert world.phase is Phase.ROLLING_BACK
+    assert world.serving_total() == 1
+    world.capacity = 2
+    world.run_to(Phase.ROLLED_BACK)
+
+
+# --- after promotion --------------------------------------------------------------------------------------------------
+
+
+def test_a_promoted_arm_that_crashes_is_rolled_back_at_once_while_the_metrics_are_away() -> None:
+    world = promoted()
+    world.answer = Answer.UNAVAILABLE
+    crash(world, world.drafted)
+    world.run_to(Phase.ROLLED_BACK)
+    assert world.serving(world.plain) == 4
+
+
+def test_a_promoted_arm_that_nobody_can_reach_is_rolled_back_without_a_crash() -> None:
+    world = promoted(replicas=2)
+    for pod in world.arms[(world.drafted, False)].pods:
+        pod.ready_at, pod.failure = None, "ImagePullBackOff"
+    world.run_to(Phase.ROLLED_BACK)
+    assert world.decisions("RollBack")[0].reason == "StartTimeout"
+
+
+def test_two_crashes_in_a_month_are_not_a_crash_loop() -> None:
+    world = promoted()
+    pod = world.arms[(world.drafted, False)].pods[0]
+    pod.restarts, pod.last_restart = 2, world.now
+    pod.last_run_started = world.now - timedelta(days=20)
+    world.run(300)
+    assert world.phase is Phase.SPECULATIVE
+
+
+def test_a_gain_below_zero_serves_plain_first() -> None:
+    world = promoted()
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (1.05, 1.2)
+    world.run_to(Phase.ROLLED_BACK)
+    assert world.decisions("RollBack")[0].reason == "GainBelowZero"
+
+
+def test_a_drift_that_a_restart_heals_restarts_every_pod_one_by_one_and_stays() -> None:
+    world = promoted()
+    decayed = {pod.uid for pod in world.arms[(world.drafted, False)].pods}
+    world.pod_acceptance = lambda pod: 0.4 if pod.uid in decayed else 0.7
+    world.suspicions = (suspicion(),)
+    least = world.serving_total()
+
+    def watch(one: World) -> bool:
+        nonlocal least
+        least = min(least, one.serving_total())
+        if not any(pod.uid in decayed for pod in one.pods()):
+            one.suspicions = ()
+        return bool(one.decisions("CloseInvestigation"))
+
+    assert world.run(7200, until=watch), world.story()
+    assert world.decisions("CloseInvestigation")[0].reason == "RestartHealed"
+    assert world.phase is Phase.SPECULATIVE
+    assert least == 3, "one pod at a time"
+    assert not world.decisions("RollBack")
+
+
+def test_a_drift_that_a_restart_does_not_heal_is_measured_again_and_rolled_back() -> None:
+    world = promoted()
+    world.pod_acceptance = lambda pod: 0.4
+    world.gain = lambda tier, piece: 0.8
+    world.suspicions = (suspicion(),)
+    world.run_to(Phase.ROLLED_BACK, seconds=7200)
+    ladder = actions(world)[actions(world).index("Investigate") :]
+    assert ladder == [
+        "Investigate",
+        "RestartProbe",
+        "RestartProbeFailed",
+        "StartBenchmark",
+        "Judge",
+        "RollBack",
+        "RolledBack",
+    ]
+    assert world.serving(world.plain) == 4
+    assert not world.lost
+
+
+def test_the_measurement_after_a_suspicion_covers_only_the_suspect_cells() -> None:
+    world = promoted()
+    before = len(world.evidence)
+    world.pod_acceptance = lambda pod: 0.4
+    world.suspicions = (suspicion(),)
+    assert world.run(7200, until=lambda one: len(one.decisions("Judge")) == 2), world.story()
+    tiers = {run.tier for one in world.evidence[before:] for run in one.runs}
+    assert tiers == {"low"}
+
+
+def test_a_drift_that_still_gains_when_measured_again_stays_promoted() -> None:
+    world = promoted()
+    world.pod_acceptance = lambda pod: 0.5
+    world.suspicions = (suspicion(),)
+    assert world.run(7200, until=lambda one: bool(one.decisions("CloseInvestigation"))), world.story()
+    assert world.decisions("CloseInvestigation")[0].reason == "StillFaster"
+    assert world.phase is Phase.SPECULATIVE
+    assert not world.decisions("RollBack")
+
+
+def test_a_latency_regression_that_the_control_shares_is_held_and_told() -> None:
+    world = promoted()
+    slo = {"severity": Severity.SLO, "attribution": Attribution.PENDING}
+    world.suspicions = (suspicion(Signal.TPOT_REGRESSION, **slo),)
+    world.run_to(Phase.INVESTIGATING)
+    world.run(60)
+    assert world.share(world.plain) == 0.5, "the control is raised to tell whose fault it is"
+    world.suspicions = (replace(world.suspicions[0], attribution=Attribution.SHARED),)
+    world.run_to(Phase.SPECULATIVE)
+    world.run(3600)
+    assert world.phase is Phase.SPECULATIVE
+    assert not world.decisions("RollBack")
+    assert world.condition(ConditionType.DRIFT_DETECTED).reason == "SharedCause"
+
+
+def test_a_latency_regression_of_speculation_alone_is_rolled_back_after_attribution() -> None:
+    world = promoted()
+    slo = {"severity": Severity.SLO, "attribution": Attribution.PENDING}
+    world.suspicions = (suspicion(Signal.TPOT_REGRESSION, **slo),)
+    world.run_to(Phase.INVESTIGATING)
+    world.suspicions = (replace(world.suspicions[0], attribution=Attribution.SPECULATION),)
+    world.run_to(Phase.ROLLED_BACK)
+
+
+def test_a_latency_regression_that_goes_away_closes_the_case() -> None:
+    world = promoted()
+    slo = {"severity": Severity.SLO, "attribution": Attribution.PENDING}
+    world.suspicions = (suspicion(Signal.TPOT_REGRESSION, **slo),)
+    world.run_to(Phase.INVESTIGATING)
+    world.suspicions = ()
+    world.run_to(Phase.SPECULATIVE)
+    assert world.decisions("CloseInvestigation")[0].reason == "Recovered"
+
+
+def test_one_bad_pod_is_restarted_alone_and_nothing_else_happens() -> None:
+    world = promoted()
+    bad = world.arms[(world.drafted, False)].pods[1]
+    world.suspicions = (suspicion(attribution=Attribution.POD, pod=bad.name),)
+
+    def watch(one: World) -> bool:
+        return bool(one.decisions("CloseInvestigation"))
+
+    assert world.run(3600, until=watch), world.story()
+    world.run(3600)
+    assert world.phase is Phase.SPECULATIVE
+    assert [one.action for one in world.decisions()][6:] == ["Investigate", "RestartPod", "CloseInvestigation"]
+    assert bad.name not in {pod.name for pod in world.pods()}
+
+
+def test_one_hung_pod_is_restarted_even_while_paused() -> None:
+    world = promoted()
+    bad = world.arms[(world.drafted, False)].pods[0]
+    world.change(paused=True)
+    world.suspicions = (
+        suspicion(Signal.NO_PROGRESS, severity=Severity.HARD, attribution=Attribution.POD, pod=bad.name),
+    )
+    world.run(600)
+    assert bad.name not in {pod.name for pod in world.pods()}
+    assert world.phase is Phase.SPECULATIVE
+    assert world.serving_total() == 4
+
+
+def test_a_dead_plain_arm_keeps_the_speculative_one_serving() -> None:
+    world = promoted()
+    crash(world, world.plain)
+    world.run(600)
+    assert world.phase is Phase.SPECULATIVE
+    assert world.share(world.drafted) == 1
+    assert not world.lost
+
+
+def test_with_both_arms_dead_nothing_is_decided_and_stalled_says_so() -> None:
+    world = promoted()
+    crash(world, world.plain)
+    crash(world, world.drafted)
+    world.run(60)
+    assert world.phase is Phase.SPECULATIVE
+    assert world.condition(ConditionType.STALLED).status is ConditionStatus.TRUE
+    assert world.condition(ConditionType.STALLED).reason == "NothingServes"
+    assert world.condition(ConditionType.READY).status is ConditionStatus.FALSE
+
+
+def test_a_roll_back_into_a_plain_arm_that_crashes_keeps_what_serves_and_says_stalled() -> None:
+    world = promoted(replicas=2)
+    world.broken_roles = frozenset({ArmRole.BASELINE})
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (1.1, 1.3)
+    world.run(1800)
+    assert world.phase is Phase.ROLLING_BACK
+    assert world.serving_total() == 2
+    assert world.condition(ConditionType.STALLED).status is ConditionStatus.TRUE
+    world.broken_roles = frozenset()
+    world.heal()
+    world.run_to(Phase.ROLLED_BACK)
+
+
+# --- attempts and back-off --------------------------------------------------------------------------------------------
+
+
+def test_each_roll_back_waits_longer_and_the_last_one_is_final_until_a_retry() -> None:
+    remedies = {**spec_of()["remedies"], "maxAttempts": 2, "backoffSeconds": [600, 3600]}
+    world = World(spec=spec_of(remedies=remedies), comparison=Verdict.FAIL)
+    world.run_to(Phase.ROLLED_BACK)
+    world.run(500)
+    assert world.phase is Phase.ROLLED_BACK
+    world.run_to(Phase.EXHAUSTED, seconds=7200)
+    assert len(world.decisions("RollBack")) == 2
+    world.run(86400, step=600)
+    assert world.phase is Phase.EXHAUSTED
+
+
+def test_a_week_of_health_forgives_earlier_roll_backs() -> None:
+    remedies = {**spec_of()["remedies"], "backoffSeconds": [60]}
+    world = World(spec=spec_of(remedies=remedies), comparison=Verdict.FAIL)
+    world.run_to(Phase.ROLLED_BACK)
+    world.comparison = Verdict.PASS
+    world.run_to(Phase.SPECULATIVE)
+    assert world.status is not None
+    assert world.status.attempts is not None
+    world.run(8 * 86400, step=3600)
+    assert world.status.attempts is None
+
+
+# --- metrics away -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("away", [Answer.UNAVAILABLE, Answer.STALE, Answer.SCHEMA_MISSING, Answer.TARGET_DOWN])
+@pytest.mark.parametrize(
+    "phase", [Phase.DEPLOYING, Phase.BENCHMARKING, Phase.CANARY, Phase.SPECULATIVE, Phase.INVESTIGATING]
+)
+def test_with_the_metrics_away_nothing_is_promoted_or_rolled_back(phase: Phase, away: Answer) -> None:
+    world = World(comparison=Verdict.INCONCLUSIVE if phase is Phase.CANARY else Verdict.PASS)
+    if phase is Phase.INVESTIGATING:
+        world.run_to(Phase.SPECULATIVE)
+        world.run(60)
+        slo = {"severity": Severity.SLO, "attribution": Attribution.PENDING}
+        world.suspicions = (suspicion(Signal.TPOT_REGRESSION, **slo),)
+    world.run_to(phase)
+    world.comparison, world.suspicions = Verdict.PASS, ()
+    before = len(world.plans)
+    world.answer = away
+    world.run(120)
+    later = [one.action for plan in world.plans[before:] for one in plan.decisions]
+    assert not {"Promote", "NextStep", "RollBack"} & set(later)
+    if world.status is not None and world.status.stable is not None:
+        assert world.condition(ConditionType.METRICS_AVAILABLE).status is ConditionStatus.FALSE
+    world.answer = Answer.OK
+    world.run_to(Phase.SPECULATIVE)
+    assert world.condition(ConditionType.METRICS_AVAILABLE).status is ConditionStatus.TRUE
+    assert not world.decisions("RollBack")
+
+
+# --- changes of the spec ----------------------------------------------------------------------------------------------
+
+
+def test_a_good_new_engine_is_proven_canaried_adopted_and_gets_its_own_proposer() -> None:
+    world = promoted()
+    old = {world.plain, world.drafted}
+    world.change(engine=NEW_ENGINE)
+    assert world.run(7200, until=lambda one: bool(one.decisions("AdoptRevision"))), world.story()
+    world.run_to(Phase.SPECULATIVE)
+    world.run(120)
+    assert not old & {fingerprint for fingerprint, _ in world.arms}
+    assert world.condition(ConditionType.READY).status is ConditionStatus.TRUE
+    assert not world.lost
+
+
+def test_while_a_new_engine_is_tried_old_plain_pods_serve_beside_it_for_a_fair_comparison() -> None:
+    world = promoted(replicas=2)
+    old_plain = world.plain
+    world.comparison = Verdict.INCONCLUSIVE
+    world.change(engine=NEW_ENGINE)
+    world.run_to(Phase.CANARY)
+    world.run(120)
+    assert world.serving(old_plain) == 1
+    assert world.serving(world.plain) == 1
+
+
+def test_a_new_engine_that_cannot_start_is_refused_and_the_old_arm_keeps_serving() -> None:
+    world = promoted()
+    serving = world.drafted
+    world.broken_roles = frozenset({ArmRole.BASELINE})
+    keep = {pod.uid for pod in world.pods()}
+    world.immune = keep
+    world.change(engine=NEW_ENGINE)
+    assert world.run(1200, until=lambda one: bool(one.decisions("RefuseRevision"))), world.story()
+    world.run(600)
+    assert world.serving(serving) == 3
+    assert world.condition(ConditionType.STALLED).reason == "RevisionRolledBack"
+    assert world.condition(ConditionType.READY).status is ConditionStatus.FALSE
+    assert world.phase is Phase.SPECULATIVE, "what was promoted before is still watched"
+    assert not world.lost
+
+
+def test_a_new_engine_that_fails_its_canary_is_rolled_back_to_what_was_promoted() -> None:
+    world = promoted()
+    serving = world.drafted
+    world.comparison = Verdict.FAIL
+    world.comparison_ratio = (0.9, 1.3)
+    world.change(engine=NEW_ENGINE)
+    assert world.run(3600, until=lambda one: bool(one.decisions("RolledBack"))), world.story()
+    world.comparison = Verdict.PASS
+    world.run(600)
+    assert world.serving(serving) == 3
+    assert world.phase is Phase.SPECULATIVE
+    assert world.condition(ConditionType.STALLED).reason == "RevisionRolledBack"
+
+
+def test_a_promoted_arm_that_crashes_while_a_new_engine_is_tried_is_rolled_back() -> None:
+    world = promoted()
+    old_plain, old_drafted = world.plain, world.drafted
+    world.comparison = Verdict.INCONCLUSIVE
+    world.change(engine=NEW_ENGINE)
+    world.run_to(Phase.CANARY)
+    world.run(60)
+    crash(world, old_drafted)
+    assert world.run(1200, until=lambda one: bool(one.decisions("RolledBack"))), world.story()
+    assert world.serving(old_plain) + world.serving(world.plain) == 4
+    world.comparison = Verdict.PASS
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_changing_back_while_a_bad_engine_is_rolled_back_keeps_the_promoted_proposer() -> None:
+    world = promoted()
+    engine, drafted = world.spec["engine"], world.drafted
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (0.9, 1.3)
+    world.change(engine=NEW_ENGINE)
+    world.run_to(Phase.ROLLING_BACK)
+    world.comparison, world.comparison_ratio = Verdict.PASS, (0.5, 0.6)
+    world.change(engine=engine)
+    world.run(600)
+    assert world.phase is Phase.SPECULATIVE
+    assert world.serving(drafted) == 3
+    assert world.status is not None
+    assert world.status.attempts is None
+
+
+@pytest.mark.parametrize("moment", [Phase.DEPLOYING, Phase.CANARY])
+def test_changing_the_engine_and_back_ends_where_it_was(moment: Phase) -> None:
+    world = promoted()
+    engine, drafted, benchmarks = world.spec["engine"], world.drafted, len(world.evidence)
+    world.comparison = Verdict.INCONCLUSIVE
+    world.change(engine=NEW_ENGINE)
+    world.run_to(moment)
+    world.run(40)
+    world.comparison = Verdict.PASS
+    world.change(engine=engine)
+    world.run(600)
+    assert world.phase is Phase.SPECULATIVE
+    assert world.serving(drafted) == 3
+    assert len(world.evidence) == benchmarks, "nothing had to be measured again"
+    assert not world.lost
+
+
+@pytest.mark.parametrize("moment", [Phase.DEPLOYING, Phase.BENCHMARKING, Phase.CANARY])
+def test_a_proposer_replaced_at_any_moment_is_measured_and_promoted_from_the_start(moment: Phase) -> None:
+    world = World(comparison=Verdict.INCONCLUSIVE)
+    world.run_to(moment)
+    world.run(30)
+    world.comparison = Verdict.PASS
+    world.change(speculation=OTHER_PROPOSER)
+    world.run_to(Phase.SPECULATIVE)
+    assert world.serving(world.drafted) >= 2
+    assert world.status is not None
+    assert world.status.attempts is None, "a change of mind is not a failed attempt"
+    assert not world.lost
+
+
+def test_a_to_b_to_c_in_mid_canary_ends_with_c() -> None:
+    world = World(comparison=Verdict.INCONCLUSIVE)
+    world.run_to(Phase.CANARY)
+    world.run(40)
+    world.change(speculation=OTHER_PROPOSER)
+    world.run(10)
+    world.comparison = Verdict.PASS
+    world.change(engine=NEW_ENGINE, speculation={**OTHER_PROPOSER, "numSpeculativeTokens": 4})
+    world.run_to(Phase.SPECULATIVE, seconds=7200)
+    world.run(120)
+    assert {fingerprint for fingerprint, _ in world.arms} == {world.plain, world.drafted}
+    assert not world.lost
+
+
+def test_removing_speculation_while_promoted_never_leaves_traffic_without_a_serving_arm() -> None:
+    world = promoted()
+    world.change(speculation=None)
+    least = 4
+
+    def watch(one: World) -> bool:
+        nonlocal least
+        least = min(least, one.serving_total())
+        return one.phase is Phase.BASELINE
+
+    assert world.run(1200, until=watch), world.story()
+    assert least == 4
+    assert world.share(world.plain) == 1
+    assert not world.lost
+
+
+def test_a_replaced_proposer_in_mid_roll_back_does_not_inherit_the_failure() -> None:
+    world = promoted()
+    crash(world, world.drafted)
+    world.run_to(Phase.ROLLING_BACK)
+    world.change(speculation=OTHER_PROPOSER)
+    world.run_to(Phase.SPECULATIVE)
+    assert world.status is not None
+    assert world.status.attempts is None
+
+
+@pytest.mark.parametrize("replicas", [2, 7])
+@pytest.mark.parametrize(
+    "phase", [Phase.DEPLOYING, Phase.BENCHMARKING, Phase.CANARY, Phase.SPECULATIVE, Phase.ROLLING_BACK]
+)
+def test_scaling_in_any_phase_reaches_the_new_size_and_goes_on(phase: Phase, replicas: int) -> None:
+    remedies = {**spec_of()["remedies"], "backoffSeconds": [60]}
+    world = World(spec=spec_of(remedies=remedies), comparison=Verdict.INCONCLUSIVE)
+    if phase in (Phase.SPECULATIVE, Phase.ROLLING_BACK):
+        world.comparison = Verdict.PASS
+        world.run_to(Phase.SPECULATIVE)
+    if phase is Phase.ROLLING_BACK:
+        world.run(60)
+        crash(world, world.drafted)
+    world.run_to(phase)
+    world.comparison = Verdict.PASS
+    world.change(replicas=replicas)
+    world.run_to(Phase.SPECULATIVE)
+    world.run(300)
+    assert world.serving_total() == replicas
+    assert not world.lost
+
+
+def test_an_engine_that_the_rules_refuse_is_told_and_the_serving_arm_stays() -> None:
+    world = promoted()
+    drafted = world.drafted
+    world.change(template={"multiNode": {"size": 2}, "resources": {"limits": {"nvidia.com/gpu": "1"}}})
+    world.run(600)
+    assert world.serving(drafted) == 3
+    stalled = world.condition(ConditionType.STALLED)
+    assert stalled.status is ConditionStatus.TRUE
+    assert "spec.template.multiNode" in stalled.message
+
+
+# --- paused -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", [Phase.DEPLOYING, Phase.BENCHMARKING, Phase.CANARY, Phase.SPECULATIVE])
+def test_paused_in_any_phase_takes_no_step_and_goes_on_afterwards(phase: Phase) -> None:
+    world = World()
+    world.run_to(phase)
+    world.change(paused=True)
+    world.run(60)
+    before = len(world.decisions())
+    world.run(1200)
+    later = [one.action for one in world.decisions()[before:]]
+    assert set(later) <= {"ServeBaseline"}
+    assert not any(bench for _, bench in world.arms), "no GPU is spent on measuring"
+    world.change(paused=False)
+    world.run_to(Phase.SPECULATIVE)
+    assert not world.lost
+
+
+def test_paused_does_not_keep_a_crashing_arm() -> None:
+    world = promoted()
+    world.change(paused=True)
+    crash(world, world.drafted)
+    world.run_to(Phase.ROLLED_BACK)
+
+
+# --- at rest ----------------------------------------------------------------------------------------------------------
+
+
+def rest(world: World) -> World:
+    """Let pods, routes and counters settle."""
+    world.run(600)
+    return world
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: promoted(),
+        lambda: promoted(replicas=1, capacity={"maxExtraReplicas": 1}),
+        lambda: ended(World(gain=lambda tier, piece: 0.8), Phase.BASELINE),
+        lambda: ended(World(comparison=Verdict.FAIL), Phase.ROLLED_BACK),
+        lambda: ended(World(spec=spec_of(capacity={"maxExtraReplicas": 0})), Phase.HELD),
+    ],
+    ids=["promoted", "promoted alone", "refused", "rolled back", "held"],
+)
+def test_with_nothing_changing_status_stops_changing_and_nothing_new_is_decided(make: Callable[[], World]) -> None:
+    world = rest(make())
+    assert world.status is not None
+    before, decisions = world.status.to_wire(), len(world.decisions())
+    world.run(1200)
+    assert world.status.to_wire() == before
+    assert len(world.decisions()) == decisions
+
+
+def ended(world: World, phase: Phase) -> World:
+    world.run(600)
+    world.run_to(phase)
+    return world
+
+
+def test_deciding_twice_on_the_same_observation_gives_the_same_plan() -> None:
+    from specfleet.decide.decide import decide
+
+    world = World()
+
+    def same(one: World) -> bool:
+        observed = one.observation()
+        assert decide(observed) == decide(observed)
+        return one.phase is Phase.SPECULATIVE
+
+    assert world.run(3600, until=same)
+
+
+def test_pods_that_die_are_replaced_and_traffic_follows() -> None:
+    world = promoted()
+    victim: Pod = world.arms[(world.drafted, False)].pods[0]
+    world.arms[(world.drafted, False)].pods.remove(victim)
+    world.run(300)
+    assert world.serving_total() == 4
+    assert world.phase is Phase.SPECULATIVE
+    assert not world.lost
