@@ -346,6 +346,7 @@ ROWS = [
         {"template.resources": None, "template.resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
         ACCEPTED,
     ),
+    Row("an engine on several nodes", None, {}, {"template.multiNode": {"size": 2}}, "MultiNodeUnsupported", REFUSE),
     Row(
         "ranks that do not divide over the nodes",
         None,

@@ -19,7 +19,6 @@ def not_checked(spec: DeploymentSpec, directories_read: frozenset[str] = frozens
     ):
         notes.append("whether the referenced ConfigMaps, Secrets and volume claims exist")
     needs = {
-        "LeaderWorkerSet": template.multi_node is not None,
         "Kueue": template.kueue_queue_name is not None,
         "Gateway API": bool(spec.traffic.parent_refs),
         "dynamic resource allocation": bool(template.resource_claims),

@@ -128,6 +128,19 @@ def nodes_do_not_divide(case: Case) -> Iterator[Hit]:
 
 
 @spec_rule(
+    Severity.REFUSE,
+    Shows.OPERATION,
+    why="this version of specfleet does not run engines that span nodes",
+    remedy="Use an engine that fits one node, or run this model without specfleet",
+    source="specfleet",
+)
+def multi_node_unsupported(case: Case) -> Iterator[Hit]:
+    """Any engine on several nodes."""
+    if case.template.multi_node is not None:
+        yield Hit("spec.template.multiNode", f"one engine on {case.pods_per_engine} pods")
+
+
+@spec_rule(
     Severity.WARN,
     Shows.LOAD,
     why="ranks exchange data through /dev/shm, which is 64 MiB by default: NCCL fails or hangs",

@@ -53,6 +53,7 @@ SPEC_RULES: tuple[Rule[Case], ...] = (
     about_devices.device_quantity_invalid,
     about_devices.claim_unknown,
     about_devices.claim_unused,
+    about_devices.multi_node_unsupported,
     about_devices.nodes_do_not_divide,
     about_devices.shared_memory_small,
     about_pods.mount_without_volume,
