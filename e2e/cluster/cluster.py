@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from e2e.cluster.down import take_down
 from e2e.cluster.images import images_dir, import_once
 from e2e.cluster.manifests import render
 from e2e.cluster.parts import KUBE
-from e2e.cluster.process import wait_for
+from e2e.cluster.process import only_one, wait_for
 from e2e.cluster.settings import API_PORT, CONTROL_NODE, MAX_NODES, ClusterError, Node, cache_dir, run_dir
 from e2e.cluster.wheels import install_wheels, kubectl_binary
 
@@ -60,16 +59,8 @@ def build_everything() -> None:
     node_images()
 
 
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    cache_dir().mkdir(parents=True, exist_ok=True)
-    with (cache_dir() / "cluster.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another `e2e.cluster` command to end")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _one_at_a_time() -> AbstractContextManager[None]:
+    return only_one(cache_dir() / "cluster.lock", "waiting for another `e2e.cluster` command to end")
 
 
 def up(nodes: int) -> None:

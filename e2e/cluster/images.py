@@ -14,7 +14,7 @@ from e2e.cluster.build import say
 from e2e.cluster.debian import install_packages
 from e2e.cluster.dockerfile import base_images, files_of, sources
 from e2e.cluster.node import import_image
-from e2e.cluster.process import run
+from e2e.cluster.process import only_one, run
 from e2e.cluster.settings import MAX_NODES, ClusterError, Node, cache_dir
 
 # FROM lines that the offline Python base stands in for.
@@ -68,19 +68,25 @@ def build_image(build: ImageBuild) -> Path:
     """
     if not build.file.is_file():
         raise ClusterError(f"there is no Dockerfile at {build.file}: give its path with --file")
+    with only_one(cache_dir() / "images.lock", "waiting for another image to be built"):
+        archive = _archive_of(build)
+        for node in running_nodes():
+            import_once(node, archive)
+    return archive
+
+
+def _archive_of(build: ImageBuild) -> Path:
     name = full_name(build.tag)
     stem = re.sub(r"[^A-Za-z0-9.-]", "_", name)
     archive = images_dir() / f"{stem}-{build.key()}.oci.tar"
     if archive.exists():
         say(f"{name}: unchanged")
-    else:
-        say(f"{name}: building from {build.file}")
-        _buildah_bud(build, name, archive)
-        for stale in images_dir().glob(f"{stem}-" + "?" * 16 + ".oci.tar"):
-            if stale != archive:
-                stale.unlink()
-    for node in running_nodes():
-        import_once(node, archive)
+        return archive
+    say(f"{name}: building from {build.file}")
+    _buildah_bud(build, name, archive)
+    for stale in images_dir().glob(f"{stem}-" + "?" * 16 + ".oci.tar"):
+        if stale != archive:
+            stale.unlink()
     return archive
 
 
@@ -91,12 +97,13 @@ def running_nodes() -> list[Node]:
 
 
 def import_once(node: Node, archive: Path) -> None:
-    """Import an archive into a node unless that was done in this run."""
-    done = node.directory / "imported" / archive.name
-    if not done.exists():
+    """Import an archive into a node unless it is the one that the node had last under this tag."""
+    # One record per tag: an archive that was there before another of its tag has to be imported again.
+    last = node.directory / "imported" / archive.name.rpartition("-")[0]
+    if not last.exists() or last.read_text() != archive.name:
         import_image(node, archive, cache_dir() / "log" / "import.log")
-        done.parent.mkdir(exist_ok=True)
-        done.touch()
+        last.parent.mkdir(exist_ok=True)
+        last.write_text(archive.name)
         say(f"{archive.name}: on {node.name}")
 
 

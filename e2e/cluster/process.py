@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import os
 import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster.settings import ClusterError
@@ -157,6 +159,19 @@ def end(pids: Iterable[int], *, grace_seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while (left := [pid for pid in left if alive(pid)]) and time.monotonic() < deadline:
             time.sleep(0.02)
+
+
+@contextmanager
+def only_one(lock: Path, waiting: str) -> Iterator[None]:
+    """Hold a lock file; says what it waits for while another process holds it."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(waiting, flush=True)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def answers(url: str) -> bool:
