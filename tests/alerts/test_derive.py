@@ -39,6 +39,7 @@ CASES: dict[str, tuple[SpeculativeDeployment, set[tuple[str, str]]]] = {
         ),
         {("SpecfleetExhausted", "AcceptanceDrift")},
     ),
+    "a person who aborts need not be told": (deployment(phase=Phase.EXHAUSTED, phase_reason="CommandAbort"), set()),
     "no room": (
         deployment(phase=Phase.HELD, phase_reason="InsufficientCapacity", history=[decision("Hold")]),
         {("SpecfleetHeld", "InsufficientCapacity")},

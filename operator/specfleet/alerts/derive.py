@@ -16,6 +16,8 @@ DRIFT = "SpecfleetDriftDetected"
 METRICS = "SpecfleetMetricsUnavailable"
 HELD = "SpecfleetHeld"
 
+ABORTED = "CommandAbort"
+"""Reason of the phase after a person's abort: they know."""
 LABEL_LIMIT = 128
 
 
@@ -35,7 +37,7 @@ def _of_phase(owner: SpeculativeDeployment, status: DeploymentStatus) -> Iterato
         done = "the plain arm serves" if status.phase is Phase.ROLLED_BACK else "traffic goes back to the plain arm"
         summary = f"{who}: speculation rolled back, {done}"
         yield _alert(owner, ROLLED_BACK, AlertSeverity.WARNING, decision, status.phase_since, reason, summary)
-    if status.phase is Phase.EXHAUSTED:
+    if status.phase is Phase.EXHAUSTED and reason != ABORTED:
         attempts = status.attempts.count if status.attempts else 0
         summary = (
             f"{who}: no attempt is left after {attempts} promotions; the plain arm serves until the spec changes or "
