@@ -149,7 +149,7 @@ def test_a_benchmark_whose_jobs_die_is_repeated_then_held_and_tried_again_later(
 
 def test_holds_for_the_same_reason_get_longer_and_never_flood_the_history() -> None:
     world = World(job_fails=True)
-    world.run(86400, step=10)
+    world.run(86400)
     holds = world.decisions("Hold")
     gaps = [(b.time - a.time).total_seconds() for a, b in pairwise(holds)]
     assert len(holds) < 12
@@ -543,7 +543,7 @@ def test_each_roll_back_waits_longer_and_the_last_one_is_final_until_a_retry() -
     assert world.phase is Phase.ROLLED_BACK
     world.run_to(Phase.EXHAUSTED, seconds=7200)
     assert len(world.decisions("RollBack")) == 2
-    world.run(86400, step=600)
+    world.run(86400)
     assert world.phase is Phase.EXHAUSTED
 
 
@@ -555,7 +555,7 @@ def test_a_week_of_health_forgives_earlier_roll_backs() -> None:
     world.run_to(Phase.SPECULATIVE)
     assert world.status is not None
     assert world.status.attempts is not None
-    world.run(8 * 86400, step=3600)
+    world.run(8 * 86400)
     assert world.status.attempts is None
 
 

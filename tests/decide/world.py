@@ -29,6 +29,9 @@ from specfleet.decide.observation import (
 from specfleet.decide.plan import JobIntent, Plan
 from specfleet.decide.watch_report import Answer, ArmWindow, Comparison, Suspicion, WatchReport
 
+JOB_SECONDS = 15.0
+TELEMETRY_TICK_SECONDS = 5.0
+RESYNC_SECONDS = 600.0
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 Slot = tuple[str, bool]
 
@@ -134,6 +137,8 @@ class World:
     plans: list[Plan] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     """Violations of the safety rules seen so far."""
+    writes: int = 0
+    """Requests to the API server that changed something."""
     _serial: int = 0
 
     # --- what the operator sees -------------------------------------------------------------------------------
@@ -231,7 +236,7 @@ class World:
     def _job_view(self) -> JobView | None:
         if self.job is None:
             return None
-        finished = self.job_started + timedelta(seconds=15)
+        finished = self.job_started + timedelta(seconds=JOB_SECONDS)
         if self.now < finished:
             return JobView(self.job.unit, self.job_started)
         if self.job_fails:
@@ -312,15 +317,31 @@ class World:
             action()
         return plan
 
-    def run(self, seconds: float, step: float = 2.0, until: Callable[["World"], bool] | None = None) -> bool:
-        """Let time pass, reconciling at each step; True when `until` became true."""
+    def run(self, seconds: float, until: Callable[["World"], bool] | None = None) -> bool:
+        """Let time pass; True when `until` became true.
+
+        As in the real operator a reconcile follows a change, a telemetry tick that matters, or the time that the plan
+        asks for, and nothing else: a phase that forgets to ask for its timer stays where it is.
+        """
         end = self.now + timedelta(seconds=seconds)
         while self.now < end:
-            self.reconcile()
+            before = self.writes
+            plan = self.reconcile()
             if until is not None and until(self):
                 return True
-            self.tick(step)
+            self.tick(self._next_event(plan, end) if self.writes == before else 1.0)
         return until is None or until(self)
+
+    def _next_event(self, plan: Plan, end: datetime) -> float:
+        """Seconds until something happens that wakes the operator."""
+        waits = [(end - self.now).total_seconds(), RESYNC_SECONDS, plan.requeue_seconds or RESYNC_SECONDS]
+        for pod in self.pods():
+            waits += [(moment - self.now).total_seconds() for moment in (pod.ready_at, pod.deleting_until) if moment]
+        if self.job is not None:
+            waits.append((self.job_started - self.now).total_seconds() + JOB_SECONDS)
+        if self.broken_roles or self.phase in (Phase.CANARY, Phase.INVESTIGATING):
+            waits.append(TELEMETRY_TICK_SECONDS)
+        return max(1.0, min(wait for wait in waits if wait > 0))
 
     def run_to(self, phase: Phase, seconds: float = 3600) -> None:
         """Run until a phase is reached, else fail with what happened instead."""
@@ -404,35 +425,46 @@ class World:
             self.lost.append(f"{self.now:%H:%M:%S} two actions in flight in {status.phase}")
 
     def _write_status(self, status: DeploymentStatus) -> None:
+        if self.status is not None and status.to_wire() == self.status.to_wire():
+            return
         self.status = DeploymentStatus.model_validate(status.to_wire())
+        self.writes += 1
 
     def _write_evidence(self, evidence: BenchmarkEvidenceSpec) -> None:
         if not any(one.benchmark == evidence.benchmark and one.unit == evidence.unit for one in self.evidence):
             self.evidence.append(evidence)
+            self.writes += 1
 
     def _write_route(self, weights: dict[str, int]) -> None:
         if weights != self.weights:
             self.weights, self.weights_since = weights, self.now
+            self.writes += 1
 
     def _scale(self, slot: Slot, role: ArmRole, replicas: int) -> None:
+        if slot not in self.arms or self.arms[slot].replicas != replicas:
+            self.writes += 1
         arm = self.arms.setdefault(slot, Arm(role))
         arm.replicas = replicas
         self._fill(arm)
 
     def _remove(self, slot: Slot) -> None:
         self.arms.pop(slot)
+        self.writes += 1
 
     def _write_job(self, job: JobIntent | None) -> None:
+        before = self.job
         if job is None:
             self.job = None
         elif self.job is None or self.job.unit != job.unit:
             self.job, self.job_started = job, self.now
+        self.writes += self.job is not before
 
     def _delete_pod(self, uid: str) -> None:
         for arm in self.arms.values():
             for pod in arm.pods:
                 if pod.uid == uid and pod.deleting_until is None:
                     pod.deleting_until = self.now + timedelta(seconds=self.drain_seconds)
+                    self.writes += 1
             self._fill(arm)
 
     def story(self) -> str:

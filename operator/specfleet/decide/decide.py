@@ -10,7 +10,7 @@ from specfleet.api.status import ArmRole, ArmStatus, DeploymentStatus, Phase
 from specfleet.decide import budget, measure
 from specfleet.decide.commands import answer_command
 from specfleet.decide.conditions import conditions, serving_pods
-from specfleet.decide.exchange import exchange
+from specfleet.decide.exchange import exchange, settling
 from specfleet.decide.observation import ArmView, Observation
 from specfleet.decide.phases import benchmarking, canary, deploying, investigating, resting, rolling_back, speculative
 from specfleet.decide.plan import ArmIntent, JobIntent, Plan
@@ -73,7 +73,7 @@ def _serving(turn: Turn) -> tuple[tuple[ArmIntent, ...], dict[str, int]]:
     obs, goal = turn.obs, target(turn.obs, turn.status)
     move = exchange(goal, obs.arms, obs.route, room(obs), obs.now)
     if not move.done:
-        turn.look_again(2)
+        turn.look_again(2 if settling(obs.arms, obs.route, obs.now) else 15)
     intents = []
     for fingerprint in sorted({*move.replicas, *goal}):
         arm = obs.arm(fingerprint)

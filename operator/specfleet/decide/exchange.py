@@ -67,6 +67,12 @@ def exchange(
     return Move(replicas=replicas, weights=weights, done=done and _routed(weights, route))
 
 
+def settling(arms: tuple[ArmView, ...], route: RouteView | None, now: datetime) -> bool:
+    """Whether the next move only waits for a gateway to follow; otherwise it waits for pods, whose changes are seen."""
+    moments = [pod.ready_since for arm in arms for pod in arm.pods] + [route.since if route is not None else None]
+    return any(moment is not None and (now - moment).total_seconds() <= 2 * SETTLE_SECONDS for moment in moments)
+
+
 def _count(arm: ArmView | None) -> int:
     return 0 if arm is None else sum(not pod.deleting for pod in arm.pods)
 

@@ -25,7 +25,7 @@ def canary(turn: Turn) -> None:
     if turn.status.step_since is None:
         if move.done:
             turn.set(step_since=turn.now)
-        turn.look_again(3)
+            turn.look_again(3)
         return
     _judge_step(turn)
 

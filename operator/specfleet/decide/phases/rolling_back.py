@@ -15,7 +15,6 @@ def rolling_back(turn: Turn) -> None:
         turn.set(stable=stable.model_copy(update={"speculative": None}), calibration=None)
     move = exchange(target(turn.obs, turn.status), turn.obs.arms, turn.obs.route, room(turn.obs), turn.obs.now)
     if not move.done:
-        turn.look_again(3)
         return
     reason = turn.status.phase_reason or "RolledBack"
     turn.decide("RolledBack", reason, "the stable arm carries all traffic again")
