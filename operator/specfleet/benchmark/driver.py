@@ -494,6 +494,8 @@ class Bench:
 
     child: "subprocess.Popen[bytes] | None" = None
     stop: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    """Beside our own; see READER."""
 
     def check(self) -> None:
         """Raise StoppedError once SIGTERM has come."""
@@ -503,7 +505,10 @@ class Bench:
     def run(self, command: Sequence[str], log: Path, timeout_seconds: float) -> int | None:
         """Exit code, None on time-out. The child gets its own group and ends with us."""
         with log.open("wb") as output:
-            self.child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            environment = {**os.environ, **self.environment}
+            self.child = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=environment
+            )
             deadline = time.monotonic() + timeout_seconds
             try:
                 while self.child.poll() is None:
@@ -520,6 +525,48 @@ class Bench:
                     os.killpg(self.child.pid, signal.SIGKILL)
                     self.child.wait()
                 self.child = None
+
+
+READER = '''"""The one function of pandas by which `vllm bench serve` reads a custom dataset (specfleet's driver)."""
+
+import json
+from pathlib import Path
+
+
+class Row(dict):
+    def to_dict(self):
+        return dict(self)
+
+
+class Table:
+    def __init__(self, rows):
+        self.rows = rows
+        self.columns = list(rows[0]) if rows else []
+
+    def iterrows(self):
+        return enumerate(map(Row, self.rows))
+
+
+def read_json(path_or_buf, lines=True):
+    text = Path(path_or_buf).read_text(encoding="utf-8")
+    return Table([json.loads(line) for line in text.splitlines() if line.strip()])
+'''
+
+
+def provide_reader(bench: Bench, work: Path, log: Path) -> bool:
+    """Whether the bench failed because its image has no pandas (extra `bench`), which it needs to read a JSONL file.
+
+    Then READER stands in for it, for the bench process only. Images with pandas never see it.
+    """
+    if bench.environment or "pandas" not in log.read_text(errors="replace"):
+        return False
+    folder = work / "reader"
+    folder.mkdir(exist_ok=True)
+    (folder / "pandas.py").write_text(READER, encoding="utf-8")
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    bench.environment["PYTHONPATH"] = os.pathsep.join(paths)
+    say("the image has no pandas: the dataset is read without it")
+    return True
 
 
 def bench_command(plan: Json, arm: Json, run: Run, dataset: Path, result: Path) -> list[str]:
@@ -647,7 +694,8 @@ def invalid_reason(
         return f"TokenMismatch: the pod generated {generated} tokens, the client counted {summary['output_tokens']}"
     engine_seconds = delta.values.get("e2e_request_latency_seconds_sum")
     client_seconds = summary["_latency_sum"]
-    slack = plan["little_law_tolerance_ratio"] * client_seconds + 0.03 * planned
+    # HTTP and tokenisation lie outside the engine's clock: a constant per request, which is no violation.
+    slack = plan["little_law_tolerance_ratio"] * client_seconds + 0.05 * planned
     if engine_seconds is not None and abs(client_seconds - engine_seconds) > slack:
         return f"LittlesLaw: {client_seconds:.2f} s in flight at the client, {engine_seconds:.2f} s at the pod"
     if run.get("requests_per_second"):
@@ -716,7 +764,10 @@ def _measured(session: Session, run: Run, blank: Run, arm: Json, plan: Json) -> 
     blank["started"] = time.time()
     log = session.work / f"{name}.log"
     try:
-        code = bench.run(bench_command(plan, arm, run, dataset, result), log, 3 * run["run_seconds"] + 180)
+        command, limit = bench_command(plan, arm, run, dataset, result), 3 * run["run_seconds"] + 180
+        code = bench.run(command, log, limit)
+        if code not in (0, None) and provide_reader(bench, session.work, log):
+            code = bench.run(command, log, limit)
     finally:
         sampler.finish()
     after = _settled(arm["url"], before, run["requests"], bench.check)
