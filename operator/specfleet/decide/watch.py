@@ -10,7 +10,7 @@ from datetime import datetime
 
 import numpy as np
 
-from specfleet.api.status import ArmRole, Calibration
+from specfleet.api.status import ArmRole, Calibration, LoadPoint
 from specfleet.decide.bank import DETECTORS, FIRST_LOAD_OCTAVE, LOAD_BINS, TPOT_SPREAD, TTFT_SPREAD, DetectorBank
 from specfleet.decide.calibration import (
     MIN_DISPERSION_WINDOWS,
@@ -263,8 +263,13 @@ def set_reference(bank: DetectorBank, row: int, calibration: Calibration | None,
             continue
         bank.rate[plane, row] = value
         bank.rate_error[plane, row] = np.sqrt(dispersion * value * (1 - value) / max(trials[plane], 1.0))
+    write_load_points(bank, row, calibration.load_points)
+
+
+def write_load_points(bank: DetectorBank, row: int, points: Sequence[LoadPoint]) -> None:
+    """Latency by load as calibrated, into the bins of the bank."""
     spreads = (TPOT_SPREAD, TTFT_SPREAD)
-    for point in calibration.load_points:
+    for point in points:
         octave = int(np.clip(round(np.log2(point.tokens_per_second_per_pod) - FIRST_LOAD_OCTAVE), 0, LOAD_BINS - 1))
         arm = ROLES.index(point.role)
         for level, seconds in enumerate((point.tpot_seconds, point.ttft_seconds)):

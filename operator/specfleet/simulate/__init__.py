@@ -1,0 +1,1 @@
+"""Fleets in virtual time on the decision core that runs in production. No cluster, no clock, no network."""
