@@ -110,6 +110,8 @@ def test_a_missing_file_and_bytes_that_are_no_text_exit_with_two(
         ({"apiVersion": "specfleet.dev/v9"}, "apiVersion", "is 'specfleet.dev/v9', not specfleet.dev/v1alpha1"),
         ({"sepc": {}}, "sepc", "unknown field"),
         ({"metadata": {}}, "metadata", "is missing"),
+        ({"metadata": {"name": "8b"}}, "  name", "cannot name a Service"),
+        ({"metadata": {"name": "a.b"}}, "  name", "cannot name a Service"),
         ({"spec": None}, "spec", "should be an object"),
         ({"spec": []}, "spec", "should be an object"),
     ],

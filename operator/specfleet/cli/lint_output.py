@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from urllib.parse import quote
 
 from specfleet.api.base import RawObject
 from specfleet.cli.linting import LintResult
@@ -85,7 +86,7 @@ def _sarif_rules(results: Sequence[LintResult]) -> list[RawObject]:
 
 
 def _sarif_result(result: LintResult, line: int, one: Finding) -> RawObject:
-    place = {"artifactLocation": {"uri": result.file}, "region": {"startLine": line}}
+    place = {"artifactLocation": {"uri": quote(result.file)}, "region": {"startLine": line}}
     logical = {"fullyQualifiedName": f"{result.name}/{one.field_path}"}
     return {
         "ruleId": one.rule_id,
