@@ -4,7 +4,6 @@ from typing import Annotated, Any
 import pytest
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
-
 from specfleet.api import crd, reference
 from specfleet.api.base import ApiModel, StatusModel, cel, validations
 from specfleet.api.structural import lint, walk
