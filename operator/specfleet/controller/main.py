@@ -5,6 +5,7 @@ Kopf writes no finalizer, no annotation and no status.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +87,8 @@ def main() -> int:
     )
     logging.getLogger("kopf").setLevel("WARNING")
     app = App(settings)
+    # Kopf would ask for the user's name, which a container's bare user id does not have.
+    os.environ.setdefault("LOGNAME", "specfleet")
     kopf.run(
         registry=build_registry(app),
         standalone=True,
