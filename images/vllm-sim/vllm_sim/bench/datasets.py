@@ -45,7 +45,7 @@ def _sharegpt(options: argparse.Namespace) -> list[Prompt]:
         raise ValueError("dataset_path must be provided for loading data.")
     talks = [one["conversations"] for one in json.loads(Path(options.dataset_path).read_text(encoding="utf-8"))]
     pairs = [(talk[0]["value"], count_tokens(talk[1]["value"])) for talk in talks if len(talk) >= 2]
-    return _sized(options, pairs, options.sharegpt_output_len)
+    return _sized(options, [(text, own) for text, own in pairs], options.sharegpt_output_len)
 
 
 def _sized(options: argparse.Namespace, rows: list[tuple[str, int | None]], output: int | None) -> list[Prompt]:
