@@ -11,7 +11,7 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
 from specfleet.api.status import ArmRole
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TPOT_SECONDS, TTFT_SECONDS, REQUESTS_PER_SECOND = 0.02, 0.1, 5.0
+TPOT_SECONDS, TTFT_SECONDS, REQUESTS_PER_SECOND = 0.02, 0.5, 5.0
 _PLAIN: dict[str, list[RunSummary]] = {}
 
 

@@ -109,6 +109,22 @@ def test_a_gain_just_around_the_bar_is_inconclusive_and_says_so_in_numbers() -> 
     assert "%" in verdict.message
 
 
+def test_a_ttft_that_grows_by_milliseconds_is_not_held_against_a_proposer() -> None:
+    evidence = pairs_of(spec(), Truth(Effect(tpot=0.6, throughput=1.3, ttft=1.3)))
+    assert judge(spec(), evidence).reason == "TimeToFirstToken"
+    short = [
+        one.model_copy(
+            update={
+                "runs": [
+                    run.model_copy(update={"ttft_mean_seconds": (run.ttft_mean_seconds or 0) / 20}) for run in one.runs
+                ]
+            }
+        )
+        for one in evidence
+    ]
+    assert judge(spec(), short).verdict is Verdict.PASS
+
+
 def test_an_open_guard_keeps_a_large_gain_from_passing() -> None:
     truth = Truth(Effect(tpot=0.5, ttft=1.08, throughput=1.3))
     verdict = judge(spec(), pairs_of(spec(), truth, Noise(ttft_factor=4.0)))

@@ -11,6 +11,9 @@ from specfleet.api.status import ArmRole, Verdict
 from specfleet.decide.evidence_pairs import POD_RESTARTED, Cell, Pairs, Quantity
 from specfleet.decide.statistics import Estimate, pooled_estimate, share_difference, wilson
 
+TTFT_FLOOR_SECONDS = 0.02
+"""An increase of the TTFT by less than this is not noticed, whatever its ratio to a short TTFT: a request that comes
+in waits for the step in flight, which drafting makes a little longer."""
 PRESSURE_KV_RATIO = 0.5
 """Below half of the cache its use is no pressure, whatever its ratio to the plain arm's."""
 PREEMPTION_FLOOR = 0.01
@@ -96,11 +99,21 @@ def _ratio_guards(given: GuardInput, tier: str) -> list[GuardResult]:
         text = f"{tier}: the client's send lag is unknown, so its latencies cannot pass"
         results.append(GuardResult("ClientLagUnknown", tier, Verdict.INCONCLUSIVE, text))
     else:
-        increase = math.log1p(limits.max_ttft_increase_ratio)
+        increase = math.log1p(max(limits.max_ttft_increase_ratio, TTFT_FLOOR_SECONDS / _plain_ttft(given, tier)))
         results.append(_ratio(given, tier, "TimeToFirstToken", "TTFT", lambda run: run.ttft_mean_seconds, increase))
     if limits.stall_slo_seconds is not None:
         results.append(_stalls(given, tier, limits.stall_slo_seconds))
     return results
+
+
+def _plain_ttft(given: GuardInput, tier: str) -> float:
+    known = [
+        one.baseline.ttft_mean_seconds
+        for pair in given.pairs.complete
+        for one in pair
+        if one.baseline.tier == tier and one.baseline.ttft_mean_seconds
+    ]
+    return sum(known) / len(known) if known else 1.0
 
 
 def _of_tier(pair: Sequence[object], tier: str) -> list[RunSummary]:
