@@ -92,7 +92,7 @@ REFUSED = {
     "a batch too small for the drafts": Case(
         "BatchTooSmallForDrafts",
         "max_num_",
-        lambda m, p: spec(m, p["draft_model"], args=[*ARGS, "--max-num-batched-tokens", "4"]),
+        lambda m, p: spec(m, p["draft_model"], args=[*ARGS, "--max-num-batched-tokens", "1"]),
     ),
     "a schedule that overlaps": Case(
         "ScheduleRangesOverlap",
@@ -121,7 +121,7 @@ REFUSED = {
         "ArgumentWithoutFlag", "unrecognized arguments", lambda m, p: spec(m, p["ngram"], args=["other", *ARGS])
     ),
     "no padded batch with a draft model": Case(
-        "DraftModelNeedsPaddedBatch", "padded", lambda m, p: draft(m, p["draft_model"], disablePaddedBatch=True)
+        "PaddedBatchNeeded", "padded", lambda m, p: draft(m, p["draft_model"], disablePaddedBatch=True)
     ),
 }
 FILES = {

@@ -58,6 +58,10 @@ DRAFTS: list[tuple[str, Method, dict[str, Any], dict[str, Any], dict[str, Any], 
     ("more tokens than heads", Method.MEDUSA, {}, {"num_heads": 5}, {}, "MedusaHeadsDiffer", Severity.WARN, "5 heads"),
     ("heads that do not divide", Method.DRAFT_MODEL, {}, {**TARGET, "num_attention_heads": 3},
      {"engine.tensorParallelSize": 2}, "DraftHeadsDoNotDivide", Severity.REFUSE, "3 attention heads"),
+    ("a parallel draft without a mask token", Method.EAGLE, {"draft__parallelDrafting": True}, TARGET, {},
+     "ParallelDraftingTokenMissing", Severity.REFUSE, "in parallel"),
+    ("a parallel draft with a mask token", Method.DFLASH, {}, {**TARGET, "dflash_config": {"mask_token_id": 7}}, {}, "",
+     None, ""),
     ("a draft that is no JSON", Method.DRAFT_MODEL, {}, "{", {}, "ConfigUnreadable", Severity.REFUSE, "config.json"),  # type: ignore[list-item]
     ("a draft that is no object", Method.DRAFT_MODEL, {}, "[]", {}, "ConfigUnreadable", Severity.REFUSE, "object"),  # type: ignore[list-item]
 ]  # fmt: skip

@@ -130,6 +130,66 @@ CPU = {"engine.image": "vllm/vllm-openai-cpu:v0.32.0", "template.resources": Non
 EXTRA = "spec.speculation.extra"
 
 ROWS = [
+    Row(
+        "a flag that the plain arm cannot start with",
+        None,
+        {},
+        args("--per-request-spec-decode-metrics", "summary"),
+        "ArgumentNeedsSpeculation",
+        REFUSE,
+    ),
+    Row(
+        "tensor parallelism by its short flag with an equals sign", None, {}, args("-tp=2"), "ArgumentHasField", REFUSE
+    ),
+    Row("the number of nodes glued to its flag", None, {}, args("-n2"), "ArgumentHasField", REFUSE, "multiNode"),
+    Row("a data parallel rank", None, {}, args("-dpn", "1"), "ArgumentIsOperated", REFUSE),
+    Row(
+        "a schedule in another order",
+        Method.NGRAM,
+        {
+            "tokensPerBatchSize": [
+                {"minBatchSize": 1, "maxBatchSize": 2, "tokens": 3},
+                {"minBatchSize": 9, "maxBatchSize": 16, "tokens": 1},
+                {"minBatchSize": 3, "maxBatchSize": 8, "tokens": 2},
+            ]
+        },
+        {},
+        "ScheduleMayCollapseThroughput",
+        WARN,
+    ),
+    Row(
+        "no padded batch with asynchronous scheduling",
+        Method.EAGLE,
+        {"draft__disablePaddedBatch": True},
+        args("--async-scheduling"),
+        "AsyncSchedulingNeedsPaddedBatch",
+        REFUSE,
+    ),
+    Row(
+        "no padded batch with parallel drafting",
+        Method.EAGLE,
+        {"draft__disablePaddedBatch": True, "draft__parallelDrafting": True},
+        {},
+        "PaddedBatchNeeded",
+        REFUSE,
+    ),
+    Row("a watermark with ngram", Method.NGRAM, {}, args("--watermark-config", "{}"), "WatermarkConflict", REFUSE),
+    Row(
+        "a watermark with greedy drafts",
+        Method.EAGLE,
+        {},
+        args("--watermark-config", "{}"),
+        "WatermarkConflict",
+        REFUSE,
+        "probabilistic",
+    ),
+    Row(
+        "a watermark with probabilistic drafts",
+        Method.EAGLE,
+        {"draft__sampling": "probabilistic"},
+        args("--watermark-config", "{}"),
+        ACCEPTED,
+    ),
     # versions and references
     Row(
         "an image whose tag is no version",
@@ -267,7 +327,7 @@ ROWS = [
         "DeadEngineKeptAlive",
         REFUSE,
     ),
-    Row("the V0 engine", None, {}, env(VLLM_USE_V1="0"), "VariableContradictsSpec", REFUSE),
+    Row("the V0 engine", None, {}, env(VLLM_USE_V1="0"), "RemovedEngineAsked", REFUSE),
     Row(
         "adapters at run time",
         None,
@@ -477,7 +537,7 @@ ROWS = [
         Method.DRAFT_MODEL,
         {"draft__disablePaddedBatch": True},
         {},
-        "DraftModelNeedsPaddedBatch",
+        "PaddedBatchNeeded",
         REFUSE,
     ),
     Row("suffix decoding", Method.SUFFIX, {}, {}, "SuffixNeedsArcticInference", WARN),
@@ -675,7 +735,7 @@ ROWS = [
         REFUSE,
     ),
     Row(
-        "a schedule out of order",
+        "a schedule that overlaps",
         Method.NGRAM,
         {"tokensPerBatchSize": [SCHEDULE[0], SCHEDULE[0]]},
         {},
@@ -796,7 +856,7 @@ ROWS = [
         "a batch too small for a draft model",
         Method.DRAFT_MODEL,
         {},
-        args("--max-num-batched-tokens", "64", "--max-num-seqs", "64"),
+        args("--max-num-batched-tokens", "1"),
         "BatchTooSmallForDrafts",
         REFUSE,
     ),

@@ -43,7 +43,8 @@ def parse_flags(args: Iterable[str]) -> tuple[Flag, ...]:
             name, separator, value = token.partition("=")
             flags.append(Flag(_normal(name), (value,) if separator else (), index))
         elif _SHORT.match(token):
-            flags.append(Flag(token, (), index))
+            name, separator, value = token.partition("=")
+            flags.append(Flag(name, (value,) if separator else (), index))
         elif flags:
             last = flags[-1]
             flags[-1] = Flag(last.name, (*last.values, token), last.index)

@@ -51,6 +51,7 @@ def preflight_plan(spec: DeploymentSpec, locate: Locate = inside_pod) -> RawObje
                 "maxModelLen": draft.max_model_len,
                 "tensorParallelSize": draft.tensor_parallel_size,
                 "heterogeneousVocabulary": draft.heterogeneous_vocabulary,
+                "parallelDrafting": draft.parallel_drafting,
             }
         drafts.append({key: value for key, value in entry.items() if value is not None})
     if target["directory"] is None and not any(draft.get("directory") for draft in drafts):

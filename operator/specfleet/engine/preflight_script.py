@@ -181,7 +181,19 @@ def _prediction_layers(pair: Pair) -> Found:
         yield _finding("PredictionLayersReused", WARN, path, message, f"Let the benchmark compare it with {layers}")
 
 
-CHECKS = (_vocabulary, _tokenizer, _context, _draft_heads, _eagle, _medusa, _prediction_layers)
+def _parallel_drafting(pair: Pair) -> Found:
+    """Drafting all positions at once needs a token that stands for the unknown ones."""
+    if pair.draft["method"] != "dflash" and not pair.draft.get("parallelDrafting"):
+        return
+    names = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")
+    known = (pair.own.get("dflash_config") or {}).get("mask_token_id") is not None
+    if not known and all(pair.own.get(name) is None for name in names):
+        message = f"the draft {pair.draft['model']} names no token for the positions that it drafts in parallel"
+        remedy = "Use a draft that was trained for parallel drafting"
+        yield _finding("ParallelDraftingTokenMissing", REFUSE, pair.path("draft.model"), message, remedy)
+
+
+CHECKS = (_vocabulary, _tokenizer, _context, _draft_heads, _eagle, _medusa, _prediction_layers, _parallel_drafting)
 
 
 def _tokens(directory: str | None) -> Json | None:

@@ -41,6 +41,16 @@ OPERATED_FLAGS: dict[str, str] = {
     "-r": "specfleet numbers the nodes of an engine",
     "--master-addr": "specfleet knows the leader's address",
     "--headless": "specfleet decides which pod answers requests",
+    "--data-parallel-rank": "specfleet runs all ranks of an engine in one pod",
+    "-dpn": "specfleet runs all ranks of an engine in one pod",
+    "--data-parallel-start-rank": "specfleet runs all ranks of an engine in one pod",
+    "-dpr": "specfleet runs all ranks of an engine in one pod",
+    "--data-parallel-address": "specfleet runs all ranks of an engine in one pod",
+    "-dpa": "specfleet runs all ranks of an engine in one pod",
+    "--data-parallel-external-lb": "specfleet runs all ranks of an engine in one pod",
+    "-dpe": "specfleet runs all ranks of an engine in one pod",
+    "--data-parallel-hybrid-lb": "specfleet runs all ranks of an engine in one pod",
+    "-dph": "specfleet runs all ranks of an engine in one pod",
     "--api-key": "specfleet's own probes would get 401 (give VLLM_API_KEY in engine.env by Secret reference instead)",
     "--config": "settings in a file would be seen by no rule and by no fingerprint",
     "--ssl-keyfile": "specfleet probes and scrapes plain HTTP (terminate TLS at the gateway)",
@@ -155,6 +165,20 @@ def argument_is_shell(case: Case) -> Iterator[Hit]:
 
 
 @spec_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="engine.args go to both arms, and an engine without speculation exits when it reads the flag",
+    remedy="Remove it: specfleet reads the counters of /metrics",
+    source="vllm 0.32 source: requires speculative decoding to be enabled",
+)
+def argument_needs_speculation(case: Case) -> Iterator[Hit]:
+    """--per-request-spec-decode-metrics, which the plain arm cannot start with."""
+    for flag in case.flags:
+        if flag.name == "--per-request-spec-decode-metrics" and flag.text != "none":
+            yield Hit(_at(flag), f"{flag.name} keeps the plain arm from starting")
+
+
+@spec_rule(
     Severity.WARN,
     Shows.SILENT,
     why="adapters change what is served, and neither the fingerprint nor the benchmark sees them come and go",
@@ -184,6 +208,8 @@ def request_logging_on(case: Case) -> Iterator[Hit]:
 def _resolve(name: str, owned: dict[str, str]) -> str | None:
     if name in owned:
         return name
+    if name[:1] == "-" and name[1:2] != "-" and name[:2] in owned and name not in _SHORT_FLAGS_OF_THEIR_OWN:
+        return name[:2]  # argparse takes -n2 for -n 2
     return next((full for full in owned if _abbreviates(name, full)), None)
 
 
@@ -199,6 +225,7 @@ def _abbreviates(name: str, full: str) -> bool:
 
 
 _FLAGS_OF_THEIR_OWN = frozenset({"--tokenizer", "--model", "--data-parallel", "--max"})
+_SHORT_FLAGS_OF_THEIR_OWN = frozenset({"-dp", "-tp", "-pp"})
 
 
 def _at(flag: Flag) -> str:

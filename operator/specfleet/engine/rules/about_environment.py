@@ -100,13 +100,12 @@ def dead_engine_kept_alive(case: Case) -> Iterator[Hit]:
 
 @spec_rule(
     Severity.REFUSE,
-    Shows.SILENT,
-    why="the value would contradict specfleet's own setting",
-    remedy="Remove it and set the field",
-    source="vllm 0.32 source",
+    Shows.START,
+    why="the V0 engine is gone; releases that still had it speculated and measured differently",
+    remedy="Remove VLLM_USE_V1",
+    source="vllm 0.8 to 0.11 source",
 )
-def variable_contradicts_spec(case: Case) -> Iterator[Hit]:
-    """Variables that vLLM reads in place of flags."""
-    for name, field in (("VLLM_USE_V1", "a release that has V1 only"), ("VLLM_PORT", "engine.port")):
-        if name in case.env and (name == "VLLM_PORT" or case.env[name] in ("0", "false")):
-            yield Hit(ENV, f"{name} contradicts {field}")
+def removed_engine_asked(case: Case) -> Iterator[Hit]:
+    """VLLM_USE_V1=0."""
+    if case.env.get("VLLM_USE_V1") in ("0", "false", "False"):
+        yield Hit(ENV, "VLLM_USE_V1 asks for the removed V0 engine")

@@ -82,15 +82,18 @@ def draft_setting_without_effect(case: ProposerCase) -> Iterator[Hit]:
 @proposer_rule(
     Severity.REFUSE,
     Shows.START,
-    why="the proposer for draft models only has the padded batch",
+    why="proposers with extra slots per request only have the padded batch",
     remedy="Remove draft.disablePaddedBatch",
-    source="vllm 0.32 source",
+    source="vllm 0.32 source: only supports padded drafter batch",
 )
-def draft_model_needs_padded_batch(case: ProposerCase) -> Iterator[Hit]:
-    """disablePaddedBatch with draft_model."""
+def padded_batch_needed(case: ProposerCase) -> Iterator[Hit]:
+    """disablePaddedBatch with draft_model or parallel drafting."""
     draft = case.proposer.draft
-    if draft is not None and draft.disable_padded_batch and case.method is Method.DRAFT_MODEL:
-        yield Hit(case.at("draft.disablePaddedBatch"), "draft_model does not support disablePaddedBatch")
+    if draft is None or not draft.disable_padded_batch:
+        return
+    if case.method is Method.DRAFT_MODEL or draft.parallel_drafting:
+        what = "draft_model" if case.method is Method.DRAFT_MODEL else "parallelDrafting"
+        yield Hit(case.at("draft.disablePaddedBatch"), f"{what} needs the padded batch")
 
 
 @proposer_rule(

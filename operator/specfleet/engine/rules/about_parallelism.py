@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from specfleet.api.speculation import Method
 from specfleet.engine.findings import Severity
 from specfleet.engine.flags import find, switched_on
-from specfleet.engine.rules.case import ARGS, ProposerCase
-from specfleet.engine.rules.rule import Hit, Shows, proposer_rule
+from specfleet.engine.rules.case import ARGS, Case, ProposerCase
+from specfleet.engine.rules.rule import Hit, Shows, proposer_rule, spec_rule
 
 _DRAFT_SIZE = "draft.tensorParallelSize"
 
@@ -101,15 +101,15 @@ def pipeline_without_async_scheduling(case: ProposerCase) -> Iterator[Hit]:
         yield Hit(ARGS, "--no-async-scheduling with several pipeline stages gives wrong output under speculation")
 
 
-@proposer_rule(
+@spec_rule(
     Severity.REFUSE,
     Shows.START,
-    why="the V1 runner refuses speculation, pipeline stages and asynchronous scheduling together",
-    remedy="Remove --async-scheduling, or set engine.pipelineParallelSize to 1",
-    source="vllm 0.32 source",
+    why="structured output breaks on several stages of the V1 runner with asynchronous scheduling, so vLLM refuses it",
+    remedy="Remove --async-scheduling, or leave the runner to vLLM",
+    source="vllm#45014",
 )
-def pipeline_with_async_scheduling_on_v1(case: ProposerCase) -> Iterator[Hit]:
-    """Speculation, pipeline parallelism and --async-scheduling on the V1 runner."""
+def pipeline_with_async_scheduling_on_v1(case: Case) -> Iterator[Hit]:
+    """Pipeline parallelism and --async-scheduling on the V1 runner, in either arm."""
     asked = switched_on(case.flags, "--async-scheduling")
     if case.spec.engine.pipeline_parallel_size > 1 and asked and case.runner_v2 is False:
         yield Hit(ARGS, "--async-scheduling with several pipeline stages is refused by the V1 runner")

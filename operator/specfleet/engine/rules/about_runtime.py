@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from specfleet.api.speculation import Method, RejectionSampling
+from specfleet.api.speculation import DraftSampling, Method, RejectionSampling
 from specfleet.engine.findings import Severity
 from specfleet.engine.flags import Flag, find, integer, switched_on
 from specfleet.engine.methods import Runner
@@ -24,6 +24,39 @@ def async_scheduling_unsupported(case: ProposerCase) -> Iterator[Hit]:
     """--async-scheduling with ngram, suffix or medusa."""
     if switched_on(case.flags, "--async-scheduling") and not case.facts.asynchronous:
         yield Hit(ARGS, f"--async-scheduling excludes {case.method}")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="asynchronous scheduling drafts before the lengths are known; asked explicitly, vLLM refuses",
+    remedy="Remove --async-scheduling or draft.disablePaddedBatch",
+    source="vllm 0.32 source: not compatible with disable_padded_drafter_batch",
+)
+def async_scheduling_needs_padded_batch(case: ProposerCase) -> Iterator[Hit]:
+    """--async-scheduling with draft.disablePaddedBatch."""
+    draft = case.proposer.draft
+    if draft is not None and draft.disable_padded_batch and switched_on(case.flags, "--async-scheduling"):
+        yield Hit(case.at("draft.disablePaddedBatch"), "--async-scheduling needs the padded batch")
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="only a head that drafts token by token with its own probabilities keeps the watermark",
+    remedy="Use eagle, eagle3, mtp or dspark with draft.sampling probabilistic, or serve without watermarks",
+    source="vllm 0.32 source",
+)
+def watermark_conflict(case: ProposerCase) -> Iterator[Hit]:
+    """--watermark-config with a method or sampling that cannot keep it."""
+    if find(case.flags, "--watermark-config") is None:
+        return
+    draft = case.proposer.draft
+    probabilistic = draft is not None and draft.sampling is DraftSampling.PROBABILISTIC
+    if case.method not in (Method.EAGLE, Method.EAGLE3, Method.MTP, Method.DSPARK):
+        yield Hit(case.at("method"), f"{case.method} cannot speculate under a watermark")
+    elif not probabilistic or case.proposer.rejection_sampling is RejectionSampling.BLOCK:
+        yield Hit(case.path, "a watermark needs draft.sampling probabilistic and rejectionSampling standard")
 
 
 @proposer_rule(
@@ -96,8 +129,8 @@ def logits_processors_unsupported(case: ProposerCase) -> Iterator[Hit]:
 
 @proposer_rule(
     Severity.REFUSE,
-    Shows.START,
-    why="the backend cannot roll back tokens that were drafted and rejected",
+    Shows.FIRST_REQUEST,
+    why="the backend cannot roll back tokens that were drafted and rejected: structured requests fail",
     remedy="Use xgrammar, guidance or outlines",
     source="vllm 0.32 source",
 )
@@ -124,19 +157,19 @@ def fast_prefill_unsupported(case: ProposerCase) -> Iterator[Hit]:
 @proposer_rule(
     Severity.REFUSE,
     Shows.START,
-    why="every running request needs room for its drafted tokens in one step",
-    remedy="Raise --max-num-batched-tokens, lower --max-num-seqs or lower numSpeculativeTokens",
+    why="a step has to hold the drafted tokens of a request, and with LoRA those of all requests",
+    remedy="Raise --max-num-batched-tokens, lower numSpeculativeTokens or, with LoRA, --max-num-seqs",
     source="vllm 0.32 source",
 )
 def batch_too_small_for_drafts(case: ProposerCase) -> Iterator[Hit]:
-    """--max-num-batched-tokens does not hold the drafting slots of --max-num-seqs requests."""
+    """--max-num-batched-tokens does not hold the drafting slots of a request, or with LoRA the tokens of all."""
     budget, requests = integer(case.flags, "--max-num-batched-tokens"), integer(case.flags, "--max-num-seqs")
-    if budget is None or requests is None or case.tokens is None:
+    if budget is None or case.tokens is None:
         return
-    if case.lora and budget < requests * (case.tokens + 1):
+    if budget <= _drafting_slots(case):
+        yield Hit(ARGS, f"{case.method} needs more than {_drafting_slots(case)} tokens per step, not {budget}")
+    elif case.lora and requests is not None and budget < requests * (case.tokens + 1):
         yield Hit(ARGS, f"with LoRA {requests} requests need {requests * (case.tokens + 1)} tokens, not {budget}")
-    elif budget <= requests * _drafting_slots(case):
-        yield Hit(ARGS, f"{requests} requests need more than {requests * _drafting_slots(case)} tokens, not {budget}")
 
 
 @proposer_rule(

@@ -56,16 +56,16 @@ def schedule_ignored_with_data_parallel(case: ProposerCase) -> Iterator[Hit]:
 @proposer_rule(
     Severity.REFUSE,
     Shows.START,
-    why="vLLM takes ranges in ascending order that do not overlap",
-    remedy="Order the entries by minBatchSize and let each start after the one before it ends",
+    why="vLLM refuses ranges that overlap",
+    remedy="Let each range start after the one below it ends",
     source="vllm 0.32 source; vllm#32374",
 )
 def schedule_ranges_overlap(case: ProposerCase) -> Iterator[Hit]:
-    """Ranges out of order or overlapping."""
-    ranges = case.proposer.tokens_per_batch_size or []
-    for index, (one, two) in enumerate(pairwise(ranges), start=1):
+    """Ranges that overlap, in whatever order they are written."""
+    written = enumerate(case.proposer.tokens_per_batch_size or [])
+    for (_, one), (index, two) in pairwise(sorted(written, key=lambda entry: entry[1].min_batch_size)):
         if two.min_batch_size <= one.max_batch_size:
-            message = f"starts at {two.min_batch_size}, but the entry before it ends at {one.max_batch_size}"
+            message = f"starts at {two.min_batch_size}, but another range ends at {one.max_batch_size}"
             yield Hit(case.at(f"{_FIELD}[{index}].minBatchSize"), message)
 
 
