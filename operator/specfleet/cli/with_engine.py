@@ -50,17 +50,17 @@ def engine_says(args: list[str]) -> str | None:
     Reads the models' config.json (downloads it for repositories), loads no weights and starts no engine.
     """
     from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.entrypoints.openai.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.entrypoints.cli.serve import ServeSubcommand
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
-            parsed = parser.parse_args(args)
-            if getattr(parsed, "model_tag", None) is not None:
-                parsed.model = parsed.model_tag
-            validate_parsed_serve_args(parsed)
+            parser, command = FlexibleArgumentParser(prog="vllm"), ServeSubcommand()
+            command.subparser_init(parser.add_subparsers(dest="subparser"))
+            parsed = parser.parse_args(["serve", *args])
+            command.validate(parsed)
+            parsed.model = parsed.model_tag
             AsyncEngineArgs.from_cli_args(parsed).create_engine_config()
     except SystemExit:
         return errors.getvalue().strip().splitlines()[-1] if errors.getvalue().strip() else "the arguments are refused"
