@@ -62,6 +62,7 @@ def overlaid(example: Object, place: Place, changes: Mapping[str, Any] | None = 
         template["volumes"] = [{"name": "faults", "secret": {"secretName": FAULTS_SECRET}}]
         template["volumeMounts"] = [{"name": "faults", "mountPath": FAULTS_FOLDER, "readOnly": True}]
         spec["engine"]["env"] = [
+            *spec["engine"].get("env", []),
             {"name": "VLLM_SIM_FAULTS", "value": "1"},
             {"name": "VLLM_SIM_FAULTS_FILE", "value": f"{FAULTS_FOLDER}/{FAULTS_KEY}"},
         ]

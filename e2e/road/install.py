@@ -74,7 +74,14 @@ def chart_values(access: Access) -> Object:
         "image": {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"},
         "prometheus": {"url": access.prometheus_url},
         "alertmanager": {"url": access.alertmanager_url or ""},
+        "podMonitor": {"enabled": True, "interval": "5s"},
+        "namespaces": limited_namespaces(),
     }
+
+
+def limited_namespaces() -> list[str]:
+    """Namespaces that the operator is limited to: OPERATOR_NAMESPACES, separated by commas; empty means all of them."""
+    return [part.strip() for part in os.environ.get("OPERATOR_NAMESPACES", "").split(",") if part.strip()]
 
 
 def render_chart(values: Mapping[str, Any]) -> list[Object]:
@@ -89,10 +96,11 @@ def render_chart(values: Mapping[str, Any]) -> list[Object]:
 def install(access: Access) -> Object:
     """Apply the chart and wait until the operator leads. Returns its Deployment. Raises RoadError."""
     objects = [_placed(one) for one in render_chart(chart_values(access))]
-    namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERATOR_NAMESPACE}}
+    needed = [OPERATOR_NAMESPACE, *limited_namespaces()]
+    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in needed]
     crds = [one for one in objects if one["kind"] == "CustomResourceDefinition"]
     others = [one for one in objects if one["kind"] != "CustomResourceDefinition"]
-    access.apply([namespace, *crds])
+    access.apply([*namespaces, *crds])
     for crd in crds:
         name = crd["metadata"]["name"]
         access.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")

@@ -65,6 +65,8 @@ class Road:
     decay: bool
     generation: int
     """metadata.generation of the object right after it was applied."""
+    rollbacks_before: float = 0.0
+    """specfleet_rollbacks_total of this deployment at the start: an earlier run may have counted some."""
 
 
 def verify(road: Road) -> list[Check]:
@@ -311,7 +313,8 @@ def _event(road: Road) -> Check:
 
 def _events(road: Road) -> list[Object]:
     listed = road.access.list("events", road.place.namespace)
-    return [one for one in listed if one["involvedObject"].get("name") == road.place.name]
+    assert road.recorder.body is not None
+    return [one for one in listed if one["involvedObject"].get("uid") == road.recorder.body["metadata"]["uid"]]
 
 
 def _condition(road: Road) -> Check:
@@ -330,30 +333,36 @@ def operator_metrics(access: Access) -> str:
     return access.kubectl("get", "--raw", path).stdout
 
 
-def _metric(road: Road) -> Check:
-    reason = _rollback_reason(road)
-    wanted = (f'namespace="{road.place.namespace}"', f'name="{road.place.name}"', f'reason="{reason}"')
-    lines = [
-        line
-        for line in operator_metrics(road.access).splitlines()
+def rollbacks_counted(access: Access, place: Place) -> float:
+    """specfleet_rollbacks_total of a deployment, over all reasons."""
+    wanted = (f'namespace="{place.namespace}"', f'name="{place.name}"')
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in operator_metrics(access).splitlines()
         if line.startswith("specfleet_rollbacks_total{") and all(part in line for part in wanted)
-    ]
-    counted = float(lines[0].rpartition(" ")[2]) if lines else 0.0
-    return Check("operator metric", counted >= 1, lines[0] if lines else f"no specfleet_rollbacks_total for {reason}")
+    )
 
 
-def alerts(access: Access, place: Place) -> list[Object]:
-    """Firing alerts of a deployment in Alertmanager. Raises RoadError."""
+def _metric(road: Road) -> Check:
+    counted = rollbacks_counted(road.access, road.place) - road.rollbacks_before
+    return Check("operator metric", counted == 1, f"specfleet_rollbacks_total rose by {counted:g}")
+
+
+def alerts(access: Access, place: Place, since: float) -> list[Object]:
+    """Firing alerts of a deployment in Alertmanager that began after `since`. Raises RoadError."""
     if access.alertmanager_url is None:
         raise RoadError("ALERTMANAGER_URL is not set")
     listed = get_json(f"{access.alertmanager_url}/api/v2/alerts?active=true")
     mine = {"namespace": place.namespace, "name": place.name}
-    return [one for one in listed if all(one["labels"].get(key) == value for key, value in mine.items())]
+    found = [one for one in listed if all(one["labels"].get(key) == value for key, value in mine.items())]
+    return [one for one in found if (seconds_of(one["startsAt"]) or 0.0) >= since]
 
 
 def _alert(road: Road) -> Check:
     reason = _rollback_reason(road)
-    names = {one["labels"]["alertname"]: one["labels"].get("reason") for one in alerts(road.access, road.place)}
+    names = {
+        one["labels"]["alertname"]: one["labels"].get("reason") for one in alerts(road.access, road.place, road.began)
+    }
     right = names.get("SpecfleetRolledBack") == reason
     return Check("alert in Alertmanager", right, f"firing: {names or 'none'}")
 

@@ -1,0 +1,1 @@
+"""What the operator must show on a real cluster, one by one (`make e2e`)."""
