@@ -21,7 +21,7 @@ from specfleet.decide.calibration import (
 )
 from specfleet.decide.comparison import PairedTotals, compare
 from specfleet.decide.counters import COUNTERS, Counter, Floats, PodWindow, TargetFeed, Window
-from specfleet.decide.drift import alarm_threshold
+from specfleet.decide.drift import SLOW_DISPERSION, alarm_threshold
 from specfleet.decide.shares import ShareBank
 from specfleet.decide.watch_findings import overall_answer, suspicions
 from specfleet.decide.watch_report import UNKNOWN_REPORT, Answer, WatchReport
@@ -234,7 +234,7 @@ class Watch:
         measured = measured_dispersion(accepted, drafted, float(accepted.sum() / drafted.sum()))
         prior = prior_dispersion(record.target.method)
         value = float(np.clip(measured, DISPERSION_RANGE[0] * prior, DISPERSION_RANGE[1] * prior))
-        self._bank.dispersion[record.row] = self._bank.slow_dispersion[record.row] = value
+        self._bank.dispersion[record.row], self._bank.slow_dispersion[record.row] = value, SLOW_DISPERSION * value
 
     def _proposal(self, record: Record) -> Calibration | None:
         """A calibration, while the status has none."""
@@ -249,11 +249,11 @@ def set_reference(bank: DetectorBank, row: int, calibration: Calibration | None,
     bank.curve[..., row] = np.nan
     bank.curve_error[..., row] = 0.0
     prior = prior_dispersion(target.method)
-    bank.dispersion[row] = bank.slow_dispersion[row] = prior
+    bank.dispersion[row], bank.slow_dispersion[row] = prior, SLOW_DISPERSION * prior
     if calibration is None:
         return
     dispersion = calibration.dispersion or prior
-    bank.dispersion[row] = bank.slow_dispersion[row] = dispersion
+    bank.dispersion[row], bank.slow_dispersion[row] = dispersion, SLOW_DISPERSION * dispersion
     length = max((calibration.accepted_length or 1.0) - 1.0, 0.0)
     rate = calibration.acceptance_rate
     depth = length / rate if rate else 1.0

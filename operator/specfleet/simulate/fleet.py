@@ -9,7 +9,7 @@ from specfleet.api.speculation import Method
 from specfleet.decide.bank import DETECTORS, Detector, DetectorBank, Stage
 from specfleet.decide.calibration import WindowPair, load_points, measured_dispersion, prior_dispersion
 from specfleet.decide.counters import Counter, Floats
-from specfleet.decide.drift import alarm_threshold
+from specfleet.decide.drift import SLOW_DISPERSION, alarm_threshold
 from specfleet.decide.watch import write_load_points
 from specfleet.simulate.traffic import DAY, Arm, Effect, EngineModel, Generator, TrafficModel, counters
 
@@ -154,7 +154,7 @@ class Fleet:
             found = measured_dispersion(
                 ours[Counter.ACCEPTED_TOKENS][drafting], ours[Counter.DRAFT_TOKENS][drafting], float(rates[0])
             )
-        bank.dispersion[fleet] = bank.slow_dispersion[fleet] = found
+        bank.dispersion[fleet], bank.slow_dispersion[fleet] = found, SLOW_DISPERSION * found
         bank.rate[:, fleet] = rates
         trials = (total[Counter.DRAFT_TOKENS], total[Counter.DRAFTS])
         bank.rate_error[:, fleet] = [
