@@ -18,12 +18,14 @@ from urllib.parse import urlsplit
 import yaml
 from helm_python import Chart
 
+from e2e.cluster.images import ImageBuild
 from e2e.road.access import FIELD_MANAGER, ROOT, Access, Object, RoadError, cluster_command, find_access, wait_until
 
 OPERATOR_NAMESPACE = "specfleet"
 RELEASE = "specfleet"
 ENGINE_TAG = "0.32.0"
 OPERATOR_TAG = "dev"
+OPERATOR_FILE = "images/operator/Dockerfile"
 CHART = ROOT / "charts" / "specfleet"
 READY_SECONDS = 180.0
 
@@ -36,7 +38,7 @@ def image_prefix() -> str:
     if not prefix:
         raise RoadError(
             "CLUSTER=existing and CLUSTER=kind take images from a registry that the nodes can reach. Build and push\n"
-            f"  docker build -t PREFIX/specfleet:{OPERATOR_TAG} -f images/operator/Dockerfile .\n"
+            f"  docker build -t PREFIX/specfleet:{OPERATOR_TAG} -f {OPERATOR_FILE} .\n"
             f"  docker build -t PREFIX/vllm-sim:{ENGINE_TAG} images/vllm-sim\n"
             "(for kind: `kind load docker-image` instead of a push) and set IMAGE_PREFIX=PREFIX"
         )
@@ -58,13 +60,20 @@ def build_images() -> None:
     if image_prefix() != "localhost":
         return
     _build(engine_image(), "images/vllm-sim")
-    _build(operator_image(), ".", "--file", "images/operator/Dockerfile")
+    _build(operator_image(), ".", "--file", OPERATOR_FILE)
 
 
 def _build(tag: str, context: str, *more: str) -> None:
     done = subprocess.run(cluster_command("image", tag, context, *more), cwd=ROOT, check=False)
     if done.returncode != 0:
         raise RoadError(f"image {tag} could not be built; why is said above")
+
+
+def operator_content() -> str:
+    """What the operator's image was built from: the tag stays the same, so a change has to show elsewhere."""
+    if image_prefix() != "localhost":
+        return "from a registry"
+    return ImageBuild(operator_image(), ROOT, ROOT / OPERATOR_FILE).key()
 
 
 def chart_values(access: Access) -> Object:
@@ -76,6 +85,7 @@ def chart_values(access: Access) -> Object:
         "alertmanager": {"url": access.alertmanager_url or ""},
         "podMonitor": {"enabled": True, "interval": "5s"},
         "namespaces": limited_namespaces(),
+        "podAnnotations": {"specfleet.dev/image-content": operator_content()},
     }
 
 
