@@ -1,0 +1,335 @@
+"""The driver as the Job runs it, against two simulated engines on loopback, with the simulated `vllm bench serve`."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.evidence import BenchmarkEvidenceSpec
+from specfleet.api.status import ArmRole, Verdict
+from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts
+from specfleet.benchmark.result import DriverReport, parse_report
+from specfleet.decide.evidence import judge, quantity_of
+
+ROOT = Path(__file__).parents[2]
+DRIVER = ROOT / "operator/specfleet/benchmark/driver.py"
+VLLM = [sys.executable, "-m", "vllm_sim"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "images/vllm-sim"), "VLLM_SIM_PROFILE": '{"time_scale": 2.0}'}
+SPECULATION = '{"method": "eagle3", "model": "org/draft", "num_speculative_tokens": 3}'
+DEADLINE_SECONDS = 60
+
+
+@dataclass
+class Engine:
+    port: int
+    words: list[str]
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def restart(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process = start(self.port, self.words)
+
+
+def start(port: int, words: list[str]) -> "subprocess.Popen[bytes]":
+    command = [*VLLM, "serve", "org/tiny", "--served-model-name", "tiny", "--port", str(port), *words]
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
+        time.sleep(0.05)
+
+
+def healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[dict[ArmRole, Engine]]:
+    found = {}
+    for role, words in ((ArmRole.BASELINE, []), (ArmRole.SPECULATIVE, ["--speculative-config", SPECULATION])):
+        port = free_port()
+        found[role] = Engine(port, words, start(port, words))
+    for engine in found.values():
+        until(lambda url=engine.url: healthy(url), f"{engine.url} answers")  # type: ignore[misc]
+    yield found
+    for engine in found.values():
+        engine.process.kill()
+        engine.process.wait()
+
+
+def spec(**benchmark: Any) -> DeploymentSpec:
+    matrix: dict[str, Any] = {
+        "tiers": [{"name": "low", "requestsPerSecond": 8}],
+        "slices": [{"name": "chat", "promptTokens": 40, "outputTokens": 24}],
+        "runSeconds": 3,
+        "warmupSeconds": 0,
+        "minimumRequests": 10,
+        "pairs": 3,
+    }
+    return DeploymentSpec.model_validate(
+        {
+            "model": {"name": "org/tiny", "servedName": "tiny"},
+            "engine": {"image": "vllm:0.32.0"},
+            "speculation": {"method": "eagle3", "draft": {"model": "org/draft"}, "numSpeculativeTokens": 3},
+            "benchmark": {**matrix, **benchmark},
+        }
+    )
+
+
+@dataclass
+class Job:
+    """One run of the driver, as the Job's pod would do it."""
+
+    folder: Path
+    plan: dict[str, Any]
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def begin(self) -> None:
+        (self.folder / "plan.json").write_text(json.dumps(self.plan))
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(DRIVER), "--plan", str(self.folder / "plan.json")],
+                env=ENVIRONMENT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def end(self) -> tuple[int, DriverReport]:
+        assert self.process is not None
+        code = self.process.wait(timeout=180)
+        report = parse_report((self.folder / "message").read_text())
+        assert isinstance(report, DriverReport), report
+        return code, report
+
+    def run(self) -> tuple[int, DriverReport]:
+        self.begin()
+        return self.end()
+
+
+def job(
+    folder: Path,
+    engines: dict[ArmRole, Engine],
+    wanted: DeploymentSpec,
+    pair: int = 0,
+    purpose: str = "Qualify",
+    roles: tuple[ArmRole, ...] = tuple(ArmRole),
+) -> Job:
+    folder.mkdir(parents=True, exist_ok=True)
+    arms = {role: ArmTarget(engines[role].url, f"pod-{role.value}", role.value) for role in roles}
+    plan = build_plan(wanted, pair, arms, None, None, purpose, "b1")
+    (folder / "prompts.jsonl").write_text(built_in_prompts())
+    plan.update(
+        bench_command=[*VLLM, "bench", "serve"],
+        prompts_file=str(folder / "prompts.jsonl"),
+        work_dir=str(folder / "work"),
+        termination_path=str(folder / "message"),
+        # A shared machine of two cores: what is asserted here is not how punctual it is.
+        client_lag_limit_seconds=2.0,
+        little_law_tolerance_ratio=0.5,
+    )
+    return Job(folder, plan)
+
+
+def test_three_short_pairs_of_a_true_gain_pass_and_carry_everything_that_is_reported(
+    engines: dict[ArmRole, Engine], tmp_path: Path
+) -> None:
+    both = spec(tiers=[{"name": "low", "requestsPerSecond": 8}, {"name": "peak", "concurrency": 8}])
+    evidence = []
+    for pair in range(3):
+        code, report = job(tmp_path / str(pair), engines, both, pair).run()
+        assert code == 0
+        assert report.error is None
+        assert [run.invalid_reason for run in report.runs] == [None] * 4
+        evidence.append(
+            BenchmarkEvidenceSpec(
+                deployment="d",
+                benchmark="b1",
+                purpose="Qualify",
+                unit=f"p{pair}",
+                pair=pair,
+                baseline="a",
+                candidate="b",
+                proposer="eagle3 k=3",
+                started="2026-01-01T00:00:00Z",
+                finished="2026-01-01T00:01:00Z",
+                gpu_seconds=60,
+                runs=list(report.runs),
+                request_probes=list(report.request_probes),
+            )  # type: ignore[arg-type]
+        )
+        plain = [run for run in report.runs if run.arm is ArmRole.BASELINE]
+        drafted = [run for run in report.runs if run.arm is ArmRole.SPECULATIVE]
+        assert all(run.drafts == 0 for run in plain)
+        for run in drafted:
+            assert run.draft_tokens == 3 * run.drafts > 0
+            assert sum(run.accepted_per_position) == run.accepted_tokens
+            assert run.agreement_ratio == 1.0
+            assert run.pod == "pod-speculative"
+        assert all(run.kv_cache_peak_ratio is not None and run.engine_tpot_seconds for run in report.runs)
+        assert all((run.client_lag_p99_seconds is None) is (run.concurrency is not None) for run in report.runs)
+    probes = {probe.name: probe.broken for one in evidence for probe in one.request_probes}
+    assert probes["min_p"]
+    assert probes["logit_bias"]
+    assert not probes["logprobs"]
+    verdict = judge(both, evidence)
+    assert verdict.gain_ratio is not None
+    assert verdict.gain_ratio > 0.2
+    assert verdict.verdict is not Verdict.FAIL, verdict.message
+    assert quantity_of(both)[0](evidence[0].runs[0]) == evidence[0].runs[0].engine_tpot_seconds
+
+
+def test_capacity_is_measured_in_closed_loop_on_the_plain_arm(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:
+    shares = spec(tiers=[{"name": "low", "capacityRatio": 0.5}, {"name": "peak", "concurrency": 4}], runSeconds=2)
+    code, report = job(tmp_path, engines, shares, purpose="Capacity", roles=(ArmRole.BASELINE,)).run()
+    assert code == 0
+    capacity = report.capacity_requests_per_second
+    assert capacity == pytest.approx(report.runs[0].completed_requests_per_second, rel=1e-3)
+    assert capacity > 0
+
+
+def test_arms_that_take_turns_leave_two_halves_with_the_same_load(
+    engines: dict[ArmRole, Engine], tmp_path: Path
+) -> None:
+    halves = [job(tmp_path / role.value, engines, spec(), roles=(role,)).run() for role in ArmRole]
+    assert [code for code, _ in halves] == [0, 0]
+    (plain,), (drafted,) = (report.runs for _, report in halves)
+    assert (plain.arm, drafted.arm) == (ArmRole.BASELINE, ArmRole.SPECULATIVE)
+    assert plain.planned_requests == drafted.planned_requests
+    assert plain.prompt_tokens == drafted.prompt_tokens
+    assert set(halves[0][1].texts) == {"baseline", "baseline-again"}
+    assert set(halves[1][1].texts) == {"speculative"}
+
+
+def test_a_second_users_traffic_on_the_arm_invalidates_the_run(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def intrude() -> None:
+        body = json.dumps({"model": "tiny", "prompt": "hello", "max_tokens": 4}).encode()
+        while not over.is_set():
+            request = urllib.request.Request(
+                f"{engines[ArmRole.BASELINE].url}/v1/completions", body, {"Content-Type": "application/json"}
+            )
+            urllib.request.urlopen(request, timeout=30).read()
+            over.wait(0.3)
+
+    other = threading.Thread(target=intrude)
+    other.start()
+    try:
+        code, report = job(tmp_path, engines, spec()).run()
+    finally:
+        over.set()
+        other.join()
+    assert code == 0
+    reasons = {run.arm: run.invalid_reason or "" for run in report.runs}
+    assert reasons[ArmRole.BASELINE].startswith("OtherTraffic")
+    assert reasons[ArmRole.SPECULATIVE] == ""
+
+
+def test_a_rate_beyond_capacity_is_never_a_valid_run(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:
+    slow = spec(
+        tiers=[{"name": "low", "requestsPerSecond": 60}],
+        slices=[{"name": "chat", "promptTokens": 40, "outputTokens": 400}],
+        runSeconds=8,
+    )
+    code, report = job(tmp_path, engines, slow, roles=(ArmRole.BASELINE,)).run()
+    assert code == 0
+    assert not report.runs[0].valid
+
+
+def test_requests_that_all_fail_are_an_invalid_run_although_the_bench_exits_with_zero(
+    engines: dict[ArmRole, Engine], tmp_path: Path
+) -> None:
+    wrong = job(tmp_path, engines, spec())
+    wrong.plan["endpoint"] = "/v1/no-such-path/completions"
+    code, report = wrong.run()
+    assert code == 0
+    assert all((run.invalid_reason or "").startswith("FailedRequests") for run in report.runs)
+    assert all(run.completed_requests == 0 for run in report.runs)
+
+
+def test_an_engine_that_restarts_under_the_run_is_detected(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:
+    measured = job(tmp_path, engines, spec(runSeconds=6), roles=(ArmRole.BASELINE,))
+    measured.begin()
+    engine = engines[ArmRole.BASELINE]
+    until(lambda: "run 1/1" in measured.log, "the run has begun")
+    until(lambda: (tmp_path / "work").exists() and any((tmp_path / "work").glob("*.log")), "the client has started")
+    until(lambda: running(engine.url) > 0, "requests are running")
+    engine.restart()
+    until(lambda: healthy(engine.url), "the engine is back")
+    code, report = measured.end()
+    assert code == 0
+    assert (report.runs[0].invalid_reason or "").split(":")[0] in ("PodRestarted", "MetricsUnreadable")
+
+
+def running(url: str) -> float:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+
+
+def test_sigterm_leaves_what_is_finished(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:
+    stopped = job(tmp_path, engines, spec(runSeconds=4))
+    stopped.begin()
+    until(lambda: "run 2/2" in stopped.log, "the second run has begun")
+    assert stopped.process is not None
+    stopped.process.send_signal(signal.SIGTERM)
+    code, report = stopped.end()
+    assert code == 3
+    assert len(report.runs) == 1
+    assert "SIGTERM" in str(report.error)
+    bench = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert bench.stdout.strip() == ""
+
+
+def test_a_pod_that_does_not_answer_is_no_measurement(tmp_path: Path) -> None:
+    nobody = Engine(free_port(), [], None)  # type: ignore[arg-type]
+    code, report = job(tmp_path, dict.fromkeys(ArmRole, nobody), spec()).run()
+    assert code == 1
+    assert report.runs == ()
+    assert "does not answer" in str(report.error)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"version": 99}', "[]"])
+def test_an_unusable_plan_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    answer = subprocess.run(
+        [sys.executable, str(DRIVER), "--plan", str(tmp_path / "plan.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 2
+    assert "plan.json" in answer.stdout
