@@ -1,7 +1,8 @@
 """Answer bodies and server-sent events of the two completion endpoints, key by key as vLLM 0.32 writes them."""
 
 import json
-from collections.abc import Callable, Sequence as Items
+from collections.abc import Callable
+from collections.abc import Sequence as Items
 from typing import Any
 
 from vllm_sim.api_errors import ENGINE_DEAD, internal_error
@@ -63,7 +64,8 @@ class Answer:
         self._stop_reason: str | None = None
         self.sequence: Sequence | None = None
         kind = "chat.completion.chunk" if generation.chat else "text_completion"
-        self._prefix = f'data: {{"id":"{request_id}","object":"{kind}","created":{created},"model":{_json(generation.model)},"choices":['
+        head = f'"id":"{request_id}","object":"{kind}","created":{created},"model":{_json(generation.model)}'
+        self._prefix = f'data: {{{head},"choices":['
         self._middle = '{"index":0,"delta":{"content":' if generation.chat else '{"index":0,"text":'
         if generation.stream:
             response.start_stream()
@@ -168,7 +170,8 @@ class Answer:
     def _usage_chunk(self) -> str:
         metrics = self._metrics()
         tail = f',"metrics":{_json({"speculative_decoding": metrics})}' if metrics is not None else ""
-        return f'{self._prefix}],"usage":{_json(self._usage(False))},"system_fingerprint":{_json(self._fingerprint)}{tail}}}\n\n'
+        usage, fingerprint = _json(self._usage(False)), _json(self._fingerprint)
+        return f'{self._prefix}],"usage":{usage},"system_fingerprint":{fingerprint}{tail}}}\n\n'
 
     # ------------------------------------------------------------------------------------------------------ whole body
 

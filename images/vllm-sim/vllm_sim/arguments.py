@@ -10,40 +10,44 @@ from typing import Any, NoReturn
 USAGE = "usage: vllm serve [model_tag] [options]"
 
 # Accepted and without effect: they change nothing that this engine simulates.
-IGNORED_VALUES = """
+_VALUE_FLAGS = """
 --tokenizer --tokenizer-revision --tokenizer-mode --quantization --dtype --load-format --download-dir --kv-cache-dtype
 --gpu-memory-utilization --swap-space --cpu-offload-gb --code-revision --hf-config-path --hf-overrides --hf-token
 --config-format --chat-template --chat-template-content-format --response-role --reasoning-parser --tool-call-parser
 --tool-parser-plugin --limit-mm-per-prompt --mm-processor-kwargs --uvicorn-log-level --log-level --ssl-keyfile
 --ssl-certfile --ssl-ca-certs --root-path --middleware --allowed-origins --allowed-methods --allowed-headers
 --distributed-executor-backend --data-parallel-size-local --data-parallel-address --data-parallel-rpc-port
---data-parallel-backend --data-parallel-rank --expert-parallel-size --max-parallel-loading-workers --prefill-context-parallel-size
---decode-context-parallel-size --compilation-config --additional-config --attention-backend --attention-config
---kv-transfer-config --kv-events-config --structured-outputs-config --guided-decoding-backend --max-logprobs
---logprobs-mode --max-seq-len-to-capture --cudagraph-capture-sizes --max-cudagraph-capture-size --long-prefill-token-threshold
---max-num-partial-prefills --max-long-partial-prefills --num-gpu-blocks-override --num-lookahead-slots --scheduling-policy
---scheduler-cls --preemption-mode --rope-scaling --rope-theta --generation-config --override-generation-config
---model-impl --runner --convert --task --prefix-caching-hash-algo --mamba-cache-dtype --mamba-ssm-cache-dtype
---mamba-block-size --kv-cache-memory-bytes --kv-offloading-size --kv-offloading-backend --lora-modules --max-loras
---max-lora-rank --lora-dtype --max-cpu-loras --fully-sharded-loras --worker-cls --worker-extension-cls --node-rank --nnodes
---master-addr --master-port --api-server-count --otlp-traces-endpoint --collect-detailed-traces
---show-hidden-metrics-for-version --kv-cache-metrics-sample --max-log-len --log-config-file --h11-max-incomplete-event-size
---h11-max-header-count --stream-interval --pooler-config --logits-processors --io-processor-plugin --model-loader-extra-config
+--data-parallel-backend --data-parallel-rank --expert-parallel-size --max-parallel-loading-workers
+--prefill-context-parallel-size --decode-context-parallel-size --compilation-config --additional-config
+--attention-backend --attention-config --kv-transfer-config --kv-events-config --structured-outputs-config
+--guided-decoding-backend --max-logprobs --logprobs-mode --max-seq-len-to-capture --cudagraph-capture-sizes
+--max-cudagraph-capture-size --long-prefill-token-threshold --max-num-partial-prefills --max-long-partial-prefills
+--num-gpu-blocks-override --num-lookahead-slots --scheduling-policy --scheduler-cls --preemption-mode --rope-scaling
+--rope-theta --generation-config --override-generation-config --model-impl --runner --convert --task
+--prefix-caching-hash-algo --mamba-cache-dtype --mamba-ssm-cache-dtype --mamba-block-size --kv-cache-memory-bytes
+--kv-offloading-size --kv-offloading-backend --lora-modules --max-loras --max-lora-rank --lora-dtype --max-cpu-loras
+--fully-sharded-loras --worker-cls --worker-extension-cls --node-rank --nnodes --master-addr --master-port
+--api-server-count --otlp-traces-endpoint --collect-detailed-traces --show-hidden-metrics-for-version
+--kv-cache-metrics-sample --max-log-len --log-config-file --h11-max-incomplete-event-size --h11-max-header-count
+--stream-interval --pooler-config --logits-processors --io-processor-plugin --model-loader-extra-config
 --ignore-patterns --safetensors-load-strategy --optimization-level --performance-mode --moe-backend --kernel-config
 --profiler-config --ec-transfer-config --all2all-backend --enable-eplb-config --eplb-config --uds --tokens-only
-""".split()
-IGNORED_SWITCHES = """
+"""
+_SWITCH_FLAGS = """
 --trust-remote-code --enforce-eager --enable-chunked-prefill --enable-expert-parallel --enable-eplb --enable-lora
---enable-sleep-mode --enable-auto-tool-choice --enable-prompt-tokens-details --enable-log-requests --enable-log-outputs
---disable-uvicorn-access-log --allow-credentials --disable-frontend-multiprocessing --disable-fastapi-docs
---enable-request-id-headers --return-tokens-as-token-ids --enable-force-include-usage --calculate-kv-scales
---kv-sharing-fast-prefill --disable-sliding-window --disable-cascade-attn --skip-tokenizer-init --enable-prompt-embeds
---allow-deprecated-quantization --use-tqdm-on-load --pt-load-map-location --disable-custom-all-reduce
---disable-hybrid-kv-cache-manager --disable-chunked-mm-input --ray-workers-use-nsight --enable-dbo --headless
---enable-cudagraph-gc-nsys --disable-nccl-for-dp-synchronization --kv-cache-metrics --cudagraph-metrics
---enable-layerwise-nvtx-tracing --enable-mfu-metrics --enable-return-routed-experts --enable-multimodal-encoder-data-parallel
---exclude-tools-when-tool-choice-none --trust-request-chat-template --disable-access-log-for-endpoints --enable-scale-out
-""".split()
+--enable-sleep-mode --enable-auto-tool-choice --enable-prompt-tokens-details --enable-log-requests
+--enable-log-outputs --disable-uvicorn-access-log --allow-credentials --disable-frontend-multiprocessing
+--disable-fastapi-docs --enable-request-id-headers --return-tokens-as-token-ids --enable-force-include-usage
+--calculate-kv-scales --kv-sharing-fast-prefill --disable-sliding-window --disable-cascade-attn --skip-tokenizer-init
+--enable-prompt-embeds --allow-deprecated-quantization --use-tqdm-on-load --pt-load-map-location
+--disable-custom-all-reduce --disable-hybrid-kv-cache-manager --disable-chunked-mm-input --ray-workers-use-nsight
+--enable-dbo --headless --enable-cudagraph-gc-nsys --disable-nccl-for-dp-synchronization --kv-cache-metrics
+--cudagraph-metrics --enable-layerwise-nvtx-tracing --enable-mfu-metrics --enable-return-routed-experts
+--enable-multimodal-encoder-data-parallel --exclude-tools-when-tool-choice-none --trust-request-chat-template
+--disable-access-log-for-endpoints --enable-scale-out
+"""
+IGNORED_VALUES = tuple(_VALUE_FLAGS.split())
+IGNORED_SWITCHES = tuple(_SWITCH_FLAGS.split())
 
 FINGERPRINT_MODES = ("full", "hash", "custom", "none")
 

@@ -116,7 +116,7 @@ class Endpoints:
             answer.tokens(0, "dead")
 
     def _text_seed(self, generation: Generation) -> int:
-        """Greedy: from prompt and model only, so that every arm says the same. Sampling: from its seed, or by chance."""
+        """Greedy: from prompt and model only, so that all arms say the same. Sampling: from its seed, or by chance."""
         arguments = self._who.arguments
         parts = (arguments.model, arguments.revision or "", *generation.prompt)
         if generation.temperature < 1e-5:

@@ -133,9 +133,9 @@ class EngineMetrics:
         self.prompt_cached = self._counter("prompt_tokens_cached", "Number of cached prompt tokens (local + external).")
         tiers = self._labelled(
             "prompt_tokens_cached_by_source",
-            "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to DRAM), "
-            "disk, p2p (transferred from another vLLM instance) or external_unspecified. Counted at admission; sums to "
-            "vllm:prefix_cache_hits + vllm:external_prefix_cache_hits.",
+            "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to "
+            "DRAM), disk, p2p (transferred from another vLLM instance) or external_unspecified. Counted at admission; "
+            "sums to vllm:prefix_cache_hits + vllm:external_prefix_cache_hits.",
             "source",
             ("device", "host", "p2p", "disk", "external_unspecified"),
         )

@@ -124,7 +124,7 @@ class HttpConnection(asyncio.Protocol):
         self._client = f"{peer[0]}:{peer[1]}"
         self._server.connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
         """The client, or we, closed."""
         self._server.connections.discard(self)
         self._stop_idle()

@@ -18,8 +18,8 @@ from vllm_sim.process_metrics import process_families
 FAULT_POLL_SECONDS = 1.0
 STATUS_LOG_SECONDS = 10.0
 OUT_OF_MEMORY = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 79.10 GiB of "
-    "which 1.08 GiB is free. Process 1 has 78.01 GiB memory in use."
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 79.10 GiB "
+    "of which 1.08 GiB is free. Process 1 has 78.01 GiB memory in use."
 )
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from vllm_sim.exposition import Family, Gauge, label_text
+from vllm_sim.exposition import Family, Gauge
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -51,6 +51,8 @@ class ProcessFamilies:
 
     def __init__(self, start_time: float) -> None:
         self._gauges: list[Gauge] = []
+        self._memory = (0.0, 0.0)
+        self._cpu = 0.0
         for name, help_text, kind, place in (
             ("process_virtual_memory_bytes", "Virtual memory size in bytes.", "gauge", 0),
             ("process_resident_memory_bytes", "Resident memory size in bytes.", "gauge", 1),
@@ -72,12 +74,10 @@ class ProcessFamilies:
             "process_open_fds",
             "Number of open file descriptors.",
             "gauge",
-            lambda: float(len(os.listdir("/proc/self/fd"))),
+            lambda: float(sum(1 for _ in Path("/proc/self/fd").iterdir())),
         )
         limit = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._add("process_max_fds", "Maximum number of open file descriptors.", "gauge", lambda: limit)
-        self._memory = (0.0, 0.0)
-        self._cpu = 0.0
 
     def _add(self, name: str, help_text: str, kind: str, source: object) -> None:
         gauge = Gauge(name, help_text, kind=kind)

@@ -1,6 +1,7 @@
 """A toy tokenizer and a deterministic text generator: what a model says depends on the prompt and the model only."""
 
 import hashlib
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -43,7 +44,8 @@ def text_seed(*parts: object) -> int:
 
 def natural_length(seed: int, median_tokens: float, log_sd: float) -> int:
     """Tokens until the model ends by itself (end-of-text token included), at least 1."""
-    return max(1, round(median_tokens * 2.718281828459045 ** (log_sd * random.Random(seed ^ 0x5F5F).gauss(0.0, 1.0))))  # noqa: S311
+    deviation = random.Random(seed ^ 0x5F5F).gauss(0.0, 1.0)  # noqa: S311
+    return max(1, round(median_tokens * math.exp(log_sd * deviation)))
 
 
 class TextStream:
