@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from vllm_sim import engine_log
 from vllm_sim.arguments import ArgumentsError, parse_serve_arguments
@@ -22,6 +23,8 @@ def serve(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     try:
         profile = load_profile(environment)
         parsed = parse_serve_arguments(arguments, profile.block_size)
+        if not parsed.api_key and environment.get("VLLM_API_KEY"):
+            parsed = replace(parsed, api_key=(environment["VLLM_API_KEY"],))
     except (ArgumentsError, ProfileError) as error:
         print(error, file=sys.stderr)
         return 2

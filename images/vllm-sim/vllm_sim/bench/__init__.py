@@ -1,1 +1,1 @@
-"""`vllm bench serve`: the load generator, with the real one's flags, results and habits."""
+"""`vllm bench serve`: the load generator of the real image, its flags, behaviour and result keys."""

@@ -1,192 +1,198 @@
-"""`vllm bench serve` itself. Exit code 0 even when every request failed: that is how the real one behaves."""
+"""`vllm bench serve`: prompts, warm-up, the run, the result."""
 
-import argparse
 import asyncio
+import gc
 import json
 import math
-import re
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm_sim.bench.arrivals import arrival_delays, numpy_stream
-from vllm_sim.bench.client import Outcome, send
-from vllm_sim.bench.datasets import Prompt, load_prompts
-from vllm_sim.bench.options import parse
-from vllm_sim.bench.results import summarise, table, without_details
+from vllm_sim.bench.arguments import BenchArguments, BenchArgumentsError, parse_bench_arguments
+from vllm_sim.bench.arrivals import send_delays
+from vllm_sim.bench.datasets import DatasetError, Prompt, load_prompts
+from vllm_sim.bench.http_client import ConnectionLostError, HttpClient
+from vllm_sim.bench.report import table
+from vllm_sim.bench.requests import Outcome, Sender
+from vllm_sim.bench.results import (
+    DETAIL_KEYS,
+    SpeculativeCounters,
+    measured,
+    parse_speculative_counters,
+    speculative_results,
+    summaries,
+)
 
-SPEC = re.compile(r"^vllm:spec_decode_num_(\w+?)_total\{([^}]*)\} (\S+)$", re.M)
-POSITION = re.compile(r'position="(\d+)"')
+READY_RETRY_SECONDS = 1.0
+
+
+class _StartError(Exception):
+    """The run cannot start: exit code 1."""
 
 
 def bench_serve(words: Sequence[str]) -> int:
-    """Run one benchmark."""
+    """Exit code: 0 even when every request fails, as measured; 1 when it cannot start; 2 for a bad command line."""
     try:
-        options = parse(words)
-        base = options.base_url or f"http://{options.host}:{options.port}"
-        _find_model(options, base)
-        prompts = load_prompts(options)
-    except (ValueError, OSError, KeyError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        arguments = parse_bench_arguments(words)
+    except BenchArgumentsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if arguments is None:
+        return 0
+    print(arguments.shown, flush=True)
+    try:
+        _check_tokenizer(arguments)
+        asyncio.run(_run(arguments))
+    except (DatasetError, _StartError) as error:
+        print(f"Traceback (most recent call last):\n{error}", file=sys.stderr)
         return 1
-    print("Starting initial single prompt test run...")
-    if options.ready_check_timeout_sec > 0:
-        if not _ready(base, options.ready_check_timeout_sec):
-            print(
-                "ValueError: Initial test run failed - Please make sure benchmark arguments are correctly specified.",
-                file=sys.stderr,
-            )
-            return 1
-        print("Initial test run completed.")
-    else:
-        print("Skipping endpoint ready check.")
-    print("Starting main benchmark run...")
-    result = asyncio.run(_run(options, base, prompts))
-    print(table(options, result))
-    if options.save_result or options.append_result:
-        _save(options, result)
     return 0
 
 
-def _find_model(options: argparse.Namespace, base: str) -> None:
-    """Without --model the first served one is taken; then the server has to answer."""
-    if options.model is None:
-        with urllib.request.urlopen(f"{base}/v1/models", timeout=10) as response:  # noqa: S310 - the user's own server
-            options.model = json.load(response)["data"][0]["id"]
+def _check_tokenizer(arguments: BenchArguments) -> None:
+    name = arguments.tokenizer or arguments.model or ""
+    if not arguments.skip_tokenizer_init and name.startswith(("/", "./", "../")) and not Path(name).exists():
+        raise _StartError(
+            f"OSError: Can't load tokenizer for {name!r}. If you were trying to load it from "
+            "'https://huggingface.co/models', make sure you don't have a local directory with the same name."
+        )
 
 
-def _ready(base: str, timeout_seconds: float) -> bool:
-    deadline = time.monotonic() + timeout_seconds
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"{base}/v1/models", timeout=5):  # noqa: S310 - the user's own server
-                return True
-        except OSError:
-            time.sleep(0.2)
-    return False
+async def _run(arguments: BenchArguments) -> None:
+    client = HttpClient(arguments.base_url, arguments.insecure)
+    try:
+        model = arguments.model or await _first_model(client)
+        prompts = load_prompts(arguments)
+        sender = Sender(arguments, client, model)
+        await _ready(arguments, sender, prompts[0])
+        if arguments.num_warmups:
+            print(f"Warming up with {arguments.num_warmups} requests...", flush=True)
+            await asyncio.gather(*(sender.send(prompts[0], -1 - number) for number in range(arguments.num_warmups)))
+            print("Warmup run completed.")
+        _announce(arguments)
+        before = await _counters(client)
+        outcomes, duration = await _main_run(arguments, sender, prompts)
+        after = await _counters(client)
+    finally:
+        client.close()
+    result = _document(arguments, model, outcomes, duration, before, after)
+    print(table(arguments, result), flush=True)
+    if arguments.save_result:
+        _save(arguments, result)
 
 
-async def _run(options: argparse.Namespace, base: str, prompts: Sequence[Prompt]) -> dict[str, Any]:
-    url, headers = base + options.endpoint, _headers(options)
-    limit = asyncio.Semaphore(options.max_concurrency) if options.max_concurrency else None
-    for prompt in list(prompts)[: options.num_warmups]:
-        await send(url, _body(options, prompt), headers, Outcome())
-    before = await asyncio.to_thread(_spec_counters, base)
-    stream = numpy_stream(options.seed)
-    delays = _ramped(options, len(prompts)) or arrival_delays(
-        stream, len(prompts), options.request_rate, options.burstiness
-    )
-    outcomes = [Outcome() for _ in prompts]
-    begun = time.perf_counter()
-    tasks = []
-    for index, (prompt, delay) in enumerate(zip(prompts, delays, strict=True)):
-        wait = begun + delay - time.perf_counter()
+async def _first_model(client: HttpClient) -> str:
+    print("Model not specified, fetching first model from server...")
+    try:
+        answer = await client.request("GET", "/v1/models")
+        return str(json.loads(answer.body)["data"][0]["id"])
+    except (OSError, ConnectionLostError, ValueError, LookupError, TypeError) as error:
+        raise _StartError(f"RuntimeError: Failed to fetch models from server: {error}") from error
+
+
+async def _ready(arguments: BenchArguments, sender: Sender, prompt: Prompt) -> None:
+    print("Starting initial single prompt test run...")
+    if arguments.ready_check_timeout_sec <= 0:
+        print("Skipping endpoint ready check.")
+        return
+    print(f"Waiting for endpoint to become up in {arguments.ready_check_timeout_sec} seconds", flush=True)
+    deadline = time.monotonic() + arguments.ready_check_timeout_sec
+    while True:
+        outcome = await sender.send(prompt, 0)
+        if outcome.success:
+            print("Initial test run completed.")
+            return
+        if time.monotonic() >= deadline:
+            raise _StartError(
+                "ValueError: Initial test run failed - Please make sure benchmark arguments are correctly specified. "
+                f"Error: {outcome.error}"
+            )
+        await asyncio.sleep(READY_RETRY_SECONDS)
+
+
+def _announce(arguments: BenchArguments) -> None:
+    kind = "Poisson process" if arguments.burstiness == 1.0 else "Gamma distribution"
+    print("Starting main benchmark run...")
+    if arguments.ramp_up_strategy:
+        print(f"Traffic ramp-up strategy: {arguments.ramp_up_strategy}.")
+        first, last = arguments.ramp_up_start_rps, arguments.ramp_up_end_rps
+        print(f"Will increase RPS from {first} to {last} RPS over the duration of the benchmark.")
+    else:
+        print(f"Traffic request rate: {arguments.request_rate}")
+    print(f"Burstiness factor: {arguments.burstiness} ({kind})")
+    print(f"Maximum request concurrency: {arguments.max_concurrency}", flush=True)
+
+
+async def _counters(client: HttpClient) -> SpeculativeCounters | None:
+    try:
+        answer = await client.request("GET", "/metrics")
+    except (OSError, ConnectionLostError):
+        return None
+    return parse_speculative_counters(answer.body.decode("utf-8", "replace")) if answer.status == 200 else None
+
+
+async def _main_run(
+    arguments: BenchArguments, sender: Sender, prompts: Sequence[Prompt]
+) -> tuple[list[Outcome], float]:
+    delays = send_delays(arguments, len(prompts))
+    gc.collect()
+    gc.freeze()
+    begun, start = time.perf_counter(), time.monotonic()
+    tasks: list[asyncio.Task[Outcome]] = []
+    for number, (prompt, delay) in enumerate(zip(prompts, delays, strict=True)):
+        wait = start + delay - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
-        body = _body(options, prompt)
-        request = {**headers, "x-request-id": f"{options.request_id_prefix}{index}"}
-        tasks.append(asyncio.create_task(_limited(limit, url, body, request, outcomes[index])))
-    await asyncio.gather(*tasks)
-    seconds = time.perf_counter() - begun
-    after = await asyncio.to_thread(_spec_counters, base)
-    return summarise(options, prompts, outcomes, seconds, _speculation(before, after))
+        tasks.append(asyncio.create_task(sender.send(prompt, number)))
+    outcomes = list(await asyncio.gather(*tasks))
+    return outcomes, time.perf_counter() - begun
 
 
-async def _limited(
-    limit: asyncio.Semaphore | None, url: str, body: dict[str, Any], headers: dict[str, str], outcome: Outcome
-) -> None:
-    asked = time.perf_counter()
-    if limit is None:
-        await send(url, body, headers, outcome)
-        outcome.queue_time = outcome.start_time - asked
-        return
-    async with limit:
-        await send(url, body, headers, outcome)
-        outcome.queue_time = outcome.start_time - asked
-
-
-def _ramped(options: argparse.Namespace, count: int) -> list[float]:
-    """Arrivals under --ramp-up-strategy: the rate grows request by request."""
-    if not options.ramp_up_strategy:
-        return []
-    low, high = float(options.ramp_up_start_rps), float(options.ramp_up_end_rps)
-    moment, delays = 0.0, []
-    for index in range(count):
-        share = index / max(count - 1, 1)
-        rate = low + (high - low) * share if options.ramp_up_strategy == "linear" else low * (high / low) ** share
-        moment += 1.0 / rate
-        delays.append(moment)
-    return delays
-
-
-def _headers(options: argparse.Namespace) -> dict[str, str]:
-    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in options.header)}
-
-
-def _body(options: argparse.Namespace, prompt: Prompt) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "model": options.served_model_name or options.model,
-        "max_tokens": prompt.output_tokens,
-        "stream": True,
-        "stream_options": {"include_usage": True},
+def _document(
+    arguments: BenchArguments,
+    model: str,
+    outcomes: Sequence[Outcome],
+    duration: float,
+    before: SpeculativeCounters | None,
+    after: SpeculativeCounters | None,
+) -> dict[str, Any]:
+    rate = arguments.request_rate
+    head: dict[str, Any] = {
+        "date": time.strftime("%Y%m%d-%H%M%S"),
+        "endpoint_type": arguments.backend,
+        "backend": arguments.backend,
+        "label": arguments.label,
+        "model_id": model,
+        "tokenizer_id": arguments.tokenizer or model,
+        "num_prompts": arguments.num_prompts,
+        **arguments.metadata,
+        "request_rate": "inf" if math.isinf(rate) else rate,
+        "burstiness": arguments.burstiness,
+        "max_concurrency": arguments.max_concurrency,
     }
-    if options.backend == "openai-chat":
-        body["messages"] = [{"role": "user", "content": prompt.text}]
-    else:
-        body["prompt"] = prompt.text
-    for name in ("temperature", "top_p", "top_k", "min_p", "logprobs"):
-        if getattr(options, name) is not None:
-            body[name] = getattr(options, name)
-    if options.ignore_eos:
-        body["ignore_eos"] = True
-    return {**body, **(options.extra_body or {})}
+    if arguments.ramp_up_strategy:
+        head["ramp_up_strategy"] = arguments.ramp_up_strategy
+        head["ramp_up_start_rps"] = arguments.ramp_up_start_rps
+        head["ramp_up_end_rps"] = arguments.ramp_up_end_rps
+    body = measured(arguments, outcomes, duration)
+    return {**head, **body, **speculative_results(before, after), **summaries(arguments, outcomes)}
 
 
-def _spec_counters(base: str) -> dict[str, float]:
-    """Speculation counters of base_url: through a Service this scrapes any pod, as the real one does."""
-    try:
-        with urllib.request.urlopen(f"{base}/metrics", timeout=5) as response:  # noqa: S310 - the user's own server
-            text = response.read().decode()
-    except OSError:
-        return {}
-    found: dict[str, float] = {}
-    for name, labels, value in SPEC.findall(text):
-        position = POSITION.search(labels)
-        key = f"{name}/{position.group(1)}" if position else name
-        found[key] = found.get(key, 0.0) + float(value)
-    return found
-
-
-def _speculation(before: dict[str, float], after: dict[str, float]) -> dict[str, Any] | None:
-    """The result's speculation keys; absent when no draft happened."""
-    delta = {key: value - before.get(key, 0.0) for key, value in after.items()}
-    drafts, drafted, accepted = (delta.get(key, 0.0) for key in ("drafts", "draft_tokens", "accepted_tokens"))
-    if drafts <= 0 or drafted <= 0:
-        return None
-    places = sorted((int(key.split("/")[1]), value) for key, value in delta.items() if "/" in key)
-    return {
-        "spec_decode_acceptance_rate": 100 * accepted / drafted,
-        "spec_decode_acceptance_length": 1 + accepted / drafts,
-        "spec_decode_num_drafts": int(drafts),
-        "spec_decode_draft_tokens": int(drafted),
-        "spec_decode_accepted_tokens": int(accepted),
-        "spec_decode_per_position_acceptance_rates": [value / drafts for _, value in places],
-    }
-
-
-def _save(options: argparse.Namespace, result: dict[str, Any]) -> None:
-    rate = "inf" if math.isinf(options.request_rate) else f"{options.request_rate}"
-    name = (
-        options.result_filename or f"{options.backend}-{rate}qps-{options.model.split('/')[-1]}-{result['date']}.json"
-    )
-    path = Path(options.result_dir or ".") / name
+def _save(arguments: BenchArguments, result: dict[str, Any]) -> None:
+    if not arguments.save_detailed:
+        result = {name: value for name, value in result.items() if name not in DETAIL_KEYS}
+    name = arguments.result_filename
+    if name is None:
+        limit = f"-concurrency{arguments.max_concurrency}" if arguments.max_concurrency is not None else ""
+        model = str(result["model_id"]).rsplit("/", 1)[-1]
+        what = arguments.label or arguments.backend
+        name = f"{what}-{arguments.request_rate}qps{limit}-{model}-{result['date']}.json"
+    path = Path(arguments.result_dir or ".") / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = result if options.save_detailed else without_details(result)
-    with path.open("a" if options.append_result else "w", encoding="utf-8") as file:
-        if options.append_result and file.tell():
+    mode = "a" if arguments.append_result else "w"
+    with path.open(mode, encoding="utf-8") as file:
+        if arguments.append_result and file.tell() > 0:
             file.write("\n")
-        json.dump(kept, file)
+        json.dump(result, file)

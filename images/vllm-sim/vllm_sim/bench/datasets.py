@@ -1,58 +1,117 @@
-"""Where prompts come from: random words, a JSONL file, or a ShareGPT file."""
+"""The prompts of a run."""
 
-import argparse
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vllm_sim.bench.arguments import BenchArguments
 from vllm_sim.tokens import VOCABULARY, count_tokens
+
+
+class DatasetError(Exception):
+    """The prompts cannot be had: exit code 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request to be sent."""
+    """One request to send."""
 
     text: str
-    prompt_tokens: int
-    output_tokens: int
+    prompt_len: int
+    output_len: int
 
 
-def load_prompts(options: argparse.Namespace) -> list[Prompt]:
-    """The prompts of a run. Raises ValueError or OSError as the real one ends."""
-    if options.dataset_name == "custom":
-        return _custom(options)
-    if options.dataset_name == "sharegpt":
-        return _sharegpt(options)
-    draw = random.Random(options.seed)  # noqa: S311 - the same prompts for the same seed
-    length = options.input_len or options.random_input_len
-    output = options.output_len or options.random_output_len
-    texts = ("".join(draw.choice(VOCABULARY) for _ in range(length)).strip() for _ in range(options.num_prompts))
-    return [Prompt(text, count_tokens(text), output) for text in texts]
+def load_prompts(arguments: BenchArguments) -> list[Prompt]:
+    """Prompts in the order in which they are sent. Raises DatasetError."""
+    loaders: dict[str, Callable[[BenchArguments], list[Prompt]]] = {
+        "random": _random,
+        "custom": _custom,
+        "sharegpt": _sharegpt,
+    }
+    return loaders[arguments.dataset_name](arguments)
 
 
-def _custom(options: argparse.Namespace) -> list[Prompt]:
-    if not options.dataset_path:
-        raise ValueError("dataset_path must be provided for loading data.")
-    rows = [json.loads(line) for line in Path(options.dataset_path).read_text(encoding="utf-8").splitlines() if line]
-    if not rows or "prompt" not in rows[0]:
-        raise ValueError("JSONL file must contain a 'prompt' column.")
-    return _sized(options, [(row["prompt"], row.get("output_tokens")) for row in rows], options.custom_output_len)
+def _random(arguments: BenchArguments) -> list[Prompt]:
+    source = random.Random(f"random/{arguments.seed}")  # noqa: S311
+    ratio = arguments.random_range_ratio
+    prefix = [source.choice(VOCABULARY) for _ in range(arguments.random_prefix_len)]
+
+    def length(mean: int) -> int:
+        return max(1, round(source.uniform(mean * (1 - ratio), mean * (1 + ratio))) if ratio else mean)
+
+    prompts = []
+    for _ in range(arguments.num_prompts):
+        words = [*prefix, *(source.choice(VOCABULARY) for _ in range(length(arguments.random_input_len)))]
+        prompts.append(Prompt("".join(words), len(words), length(arguments.random_output_len)))
+    return prompts
 
 
-def _sharegpt(options: argparse.Namespace) -> list[Prompt]:
-    if not options.dataset_path:
-        raise ValueError("dataset_path must be provided for loading data.")
-    talks = [one["conversations"] for one in json.loads(Path(options.dataset_path).read_text(encoding="utf-8"))]
-    pairs = [(talk[0]["value"], count_tokens(talk[1]["value"])) for talk in talks if len(talk) >= 2]
-    return _sized(options, [(text, own) for text, own in pairs], options.sharegpt_output_len)
+def _custom(arguments: BenchArguments) -> list[Prompt]:
+    path = Path(arguments.dataset_path or "")
+    if path.suffix != ".jsonl":
+        raise DatasetError("NotImplementedError: Only JSONL format is supported for CustomDataset.")
+    rows = []
+    for number, line in enumerate(_read(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DatasetError(f"{path} line {number} is not JSON: {error}") from error
+        if not isinstance(row, dict) or "prompt" not in row:
+            raise DatasetError("ValueError: JSONL file must contain a 'prompt' column.")
+        rows.append(row)
+    if not arguments.disable_shuffle:
+        random.Random(arguments.seed).shuffle(rows)  # noqa: S311
+    prompts = []
+    for row in rows[: arguments.num_prompts]:
+        output = arguments.custom_output_len
+        if output == -1:
+            if "output_tokens" not in row:
+                raise DatasetError(
+                    "ValueError: If custom_output_len is set to -1, 'output_tokens' must be in the dataset."
+                )
+            output = int(row["output_tokens"])
+        text = str(row["prompt"])
+        prompts.append(Prompt(text, count_tokens(text), output))
+    return _oversampled(prompts, arguments)
 
 
-def _sized(options: argparse.Namespace, rows: list[tuple[str, int | None]], output: int | None) -> list[Prompt]:
-    """As many as asked for: shuffled unless told not to, repeated when there are too few."""
-    if not options.disable_shuffle:
-        random.Random(options.seed).shuffle(rows)  # noqa: S311 - the same order for the same seed
-    count = min(options.num_prompts, len(rows)) if options.no_oversample else options.num_prompts
-    chosen = [rows[index % len(rows)] for index in range(count)]
-    length = options.output_len or output
-    return [Prompt(text, count_tokens(text), length or own or 256) for text, own in chosen]
+def _sharegpt(arguments: BenchArguments) -> list[Prompt]:
+    path = Path(arguments.dataset_path or "")
+    try:
+        entries = json.loads(_read(path))
+        talks = [entry["conversations"] for entry in entries if len(entry.get("conversations", ())) >= 2]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DatasetError(f"{path} is not a ShareGPT file: {error}") from error
+    random.Random(arguments.seed).shuffle(talks)  # noqa: S311
+    prompts: list[Prompt] = []
+    for talk in talks:
+        if len(prompts) >= arguments.num_prompts:
+            break
+        text, answer = str(talk[0]["value"]), str(talk[1]["value"])
+        length = count_tokens(text)
+        output = count_tokens(answer) if arguments.sharegpt_output_len is None else arguments.sharegpt_output_len
+        # Bounds of the real loader: nothing shorter than four tokens or longer than 1024 (2048 with the answer).
+        if length < 4 or output < 4 or length > 1024 or length + output > 2048:
+            continue
+        prompts.append(Prompt(text, length, output))
+    return _oversampled(prompts, arguments)
+
+
+def _oversampled(prompts: list[Prompt], arguments: BenchArguments) -> list[Prompt]:
+    if not prompts:
+        raise DatasetError(f"{arguments.dataset_path} has no usable prompt")
+    missing = arguments.num_prompts - len(prompts)
+    if missing > 0 and not arguments.no_oversample:
+        prompts += random.Random(arguments.seed).choices(prompts, k=missing)  # noqa: S311
+    return prompts
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error}") from error
