@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[list[Change], str]] = {
     ),
     "statistics switched off": ([_set("engine.args", ["--disable-log-stats"])], "spec.engine.args"),
     "a version that is none": ([_set("engine.version", "latest")], "spec.engine.version"),
-    "two routes": (
+    "a route of one's own, which is not offered": (
         [_set("traffic.parentRefs", [PARENT]), _set("traffic.routeRef", {"name": "mine"})],
         "spec.traffic.routeRef",
     ),
