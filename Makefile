@@ -14,6 +14,7 @@ CRD_FOLDERS := crds charts/specfleet/files/crds
 REQUIREMENTS := images/operator/requirements.txt
 EXPORT = $(UV) export --quiet --frozen --no-dev --no-emit-project --no-header --no-annotate
 PYTEST_ARGS ?=
+E2E_ARGS ?=
 
 # --- help --------------------------------------------------------------------------------------------------------------
 
@@ -26,6 +27,10 @@ help: ## Say what there is to do
 .PHONY: demo
 demo: venv ## From kubectl apply to promoted, and back when acceptance decays (DECAY=none: no decay, no roll-back)
 	$(PY) -m e2e.road.demo
+
+.PHONY: e2e
+e2e: venv ## What the operator must show on a real cluster (E2E_ARGS='-m "not long"': the short scenarios only)
+	$(PY) -m pytest e2e/scenarios -s $(E2E_ARGS)
 
 .PHONY: cluster-up
 cluster-up: venv ## Start the test cluster (CLUSTER=embedded|existing|kind)
