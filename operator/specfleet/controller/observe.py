@@ -188,6 +188,7 @@ def _job(cache: Cache, key: Key) -> JobView | None:
         failure=report.error if not report.runs else None,
         runs=report.runs,
         request_probes=report.request_probes,
+        greedy_texts={name: "".join(texts) for name, texts in report.texts.items()},
         capacity_requests_per_second=report.capacity_requests_per_second,
     )
 

@@ -77,6 +77,7 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
         capacity_requests_per_second=job.capacity_requests_per_second,
         runs=list(job.runs),
         request_probes=list(job.request_probes),
+        greedy_texts=dict(job.greedy_texts),
         error=job.failure,
     )
     turn.record.append(evidence)

@@ -116,6 +116,7 @@ class JobView:
     runs: tuple[RunSummary, ...] = ()
     """What the driver's termination message said; empty with `failure` set when it could not be read."""
     request_probes: tuple[RequestProbe, ...] = ()
+    greedy_texts: Mapping[str, str] = field(default_factory=dict)
     capacity_requests_per_second: float | None = None
 
 
