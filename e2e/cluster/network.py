@@ -78,6 +78,9 @@ def make_cgroups(node: Node) -> None:
         if hierarchy.is_symlink() or not (hierarchy / "cgroup.procs").exists() or hierarchy.name == "unified":
             continue
         (hierarchy / node.netns).mkdir(exist_ok=True)
+    # Pods ask for a few hundredths of a core, and a share is what the pods ask for: without more, any other busy
+    # process of the machine starves the engines under test.
+    (_CGROUPS / "cpu" / node.netns / "cpu.shares").write_text("65536")
     # A new cpuset has no processor and no memory, and takes no process until it has.
     for name in ("cpuset.cpus", "cpuset.mems"):
         value = (_CGROUPS / "cpuset" / name).read_text()
