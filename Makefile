@@ -142,6 +142,10 @@ image-wheels: $(TOOLS)/bin/pip ## Fetch the wheels of the operator's image, so t
 bench-lint: venv ## How long linting 1,000 files takes
 	$(PY) -m benchmarks.lint
 
+.PHONY: bench-decisions
+bench-decisions: venv ## The watch against the rules of other controllers, on the same traces with a known truth
+	$(PY) -m benchmarks.decisions
+
 .PHONY: bench-evidence
 bench-evidence: venv ## How often the benchmark is wrong, and how often it finds what is there, at known truth
 	$(PY) -m benchmarks.evidence
