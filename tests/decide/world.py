@@ -5,6 +5,7 @@ It can crash the operator between any two writes: `reconcile(writes=n)` carries 
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -16,6 +17,7 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
 from specfleet.api.status import ArmRole, DecisionRecord, DeploymentStatus, Phase, Verdict
 from specfleet.controller.wanted import WantedArms
 from specfleet.decide.decide import decide
+from specfleet.decide.exchange import SETTLE_SECONDS
 from specfleet.decide.observation import (
     ArmView,
     Command,
@@ -289,6 +291,17 @@ class World:
             suspicions=self.suspicions,
         )
 
+    def fork(self) -> "World":
+        """A copy that goes its own way from here."""
+        return replace(
+            self,
+            arms=deepcopy(self.arms),
+            evidence=list(self.evidence),
+            plans=list(self.plans),
+            lost=list(self.lost),
+            immune=set(self.immune),
+        )
+
     # --- what happens -----------------------------------------------------------------------------------------
 
     def change(self, **fields: Any) -> None:
@@ -362,7 +375,6 @@ class World:
                     pod.last_run_started, pod.last_restart = pod.last_restart or pod.created, self.now
                     pod.failure = "CrashLoopBackOff; last exit 1 (Error)"
             self._fill(arm)
-        self._check_safety()
 
     def heal(self) -> None:
         """Everything that is broken works again: pods restart once more and become ready."""
@@ -388,14 +400,6 @@ class World:
             if pod.unschedulable and len(self.pods()) <= self.capacity:
                 pod.unschedulable, pod.ready_at = False, self.now + timedelta(seconds=self.startup_seconds)
 
-    def _check_safety(self) -> None:
-        """Weight points at serving pods whenever any pod serves."""
-        serving = {fp: self.serving(fp) for fp, bench in self.arms if not bench}
-        if self.status is None or self.status.stable is None or not any(serving.values()):
-            return
-        if not any(weight and serving.get(fp) for fp, weight in self.weights.items()):
-            self.lost.append(f"{self.now:%H:%M:%S} no weight on a serving arm: {self.weights} {serving}")
-
     def _check_plan(self, obs: Observation, plan: Plan) -> None:
         """Pods stay within what was declared, weight points at serving arms, one action at a time."""
         ceiling = obs.spec.replicas + obs.spec.capacity.max_extra_replicas
@@ -410,11 +414,11 @@ class World:
         grown = any(after[slot] > before.get(slot, 0) for slot in after)
         if grown and sum(after.values()) > ceiling:
             self.lost.append(f"{self.now:%H:%M:%S} {sum(after.values())} pods, {ceiling} declared: {after}")
-        for fingerprint, weight in plan.weights.items():
-            view = views.get((fingerprint, False))
-            others = any(arm.serving for arm in obs.arms)
-            if weight and others and (view is None or not view.serving):
-                self.lost.append(f"{self.now:%H:%M:%S} weight {weight} on {fingerprint}, which does not serve")
+        usable = {arm.fingerprint for arm in obs.arms if self._usable(arm)}
+        routed = {fingerprint for fingerprint, weight in plan.weights.items() if weight}
+        if usable and (not routed or routed - {arm.fingerprint for arm in obs.arms if arm.serving}):
+            self.lost.append(f"{self.now:%H:%M:%S} weights {dict(plan.weights)}, but only {usable} serve")
+        self._check_floor(obs, plan)
         listed = {(one.fingerprint, one.benchmark) for one in plan.arms}
         for slot, view in views.items():
             if slot not in listed and view.pods:
@@ -423,6 +427,22 @@ class World:
         in_flight = [status.benchmark is not None, status.step is not None]
         if sum(in_flight) > 1 or (status.step is not None and status.investigation is not None):
             self.lost.append(f"{self.now:%H:%M:%S} two actions in flight in {status.phase}")
+
+    def _usable(self, arm: ArmView) -> bool:
+        """Whether a gateway that follows within SETTLE_SECONDS can route to an arm."""
+        ready = [pod.ready_since for pod in arm.serving if pod.ready_since]
+        return any((self.now - moment).total_seconds() >= SETTLE_SECONDS for moment in ready)
+
+    def _check_floor(self, obs: Observation, plan: Plan) -> None:
+        """No plan takes serving pods below what was declared; the last one only where nothing spare is declared."""
+        after = {one.fingerprint: one.replicas for one in plan.arms if not one.benchmark}
+        serving = {arm.fingerprint: len(arm.serving) for arm in obs.arms}
+        left = sum(min(count, after.get(name, 0)) for name, count in serving.items())
+        floor = obs.spec.replicas - obs.spec.rollout.max_unavailable
+        if obs.spec.capacity.max_extra_replicas:
+            floor = max(1, floor)
+        if left < min(floor, sum(serving.values())):
+            self.lost.append(f"{self.now:%H:%M:%S} {left} of {sum(serving.values())} serving pods left, floor {floor}")
 
     def _write_status(self, status: DeploymentStatus) -> None:
         if self.status is not None and status.to_wire() == self.status.to_wire():
