@@ -105,13 +105,21 @@ def test_labels_with_escapes_and_braces_are_read() -> None:
     assert driver.parse_metrics(line).http == {"4xx": 3.0}
 
 
-PLAN = {"minimum_requests": 5, "little_law_tolerance_ratio": 0.05, "client_lag_limit_seconds": 0.025}
+PLAN = {
+    "minimum_requests": 5,
+    "little_law_tolerance_ratio": 0.05,
+    "client_lag_limit_seconds": 0.025,
+    "client_lag_ratio": 0.1,
+    "client_lag_mean_limit_seconds": 0.01,
+}
 GOOD = {
     "completed_requests": 20,
     "failed_requests": 0,
     "output_tokens": 640,
     "tpot_mean_seconds": 0.01,
     "client_lag_p99_seconds": 0.002,
+    "e2e_mean_seconds": 0.5,
+    "_lag_mean": 0.001,
     "_latency_sum": 10.0,
     "_by_time": [],
     "_first_error": "",
@@ -133,6 +141,11 @@ def test_a_clean_run_is_valid() -> None:
     assert reason() is None
 
 
+def test_one_late_request_in_long_ones_does_not_spoil_a_run_and_an_unknown_lag_is_no_reason_here() -> None:
+    assert reason({"client_lag_p99_seconds": 0.2, "e2e_mean_seconds": 4.0}) is None
+    assert reason({"client_lag_p99_seconds": None, "_lag_mean": None}) is None
+
+
 @pytest.mark.parametrize(
     ("changes", "counted", "expected"),
     [
@@ -144,7 +157,8 @@ def test_a_clean_run_is_valid() -> None:
         ({}, {"finished_length": 14.0}, "OtherTraffic"),
         ({"output_tokens": 500}, {}, "TokenMismatch"),
         ({"_latency_sum": 14.0}, {}, "LittlesLaw"),
-        ({"client_lag_p99_seconds": 0.4}, {}, "ClientLag"),
+        ({"client_lag_p99_seconds": 0.06}, {}, "ClientLag: send lag mean 1.0 ms, p99 60.0 ms"),
+        ({"_lag_mean": 0.012, "client_lag_p99_seconds": 0.02}, {}, "ClientLag"),
     ],
 )
 def test_a_run_that_must_not_be_compared_says_why(

@@ -158,6 +158,7 @@ def job(
         termination_path=str(folder / "message"),
         # A shared machine of two cores: what is asserted here is not how punctual it is.
         client_lag_limit_seconds=2.0,
+        client_lag_mean_limit_seconds=0.5,
         little_law_tolerance_ratio=0.5,
     )
     return Job(folder, plan)
@@ -298,6 +299,28 @@ def running(url: str) -> float:
     with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+
+
+def test_a_client_that_gets_no_processor_is_flagged(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:
+    starved = job(tmp_path, engines, spec(runSeconds=6), roles=(ArmRole.BASELINE,))
+    starved.plan.update(client_lag_limit_seconds=0.025, client_lag_mean_limit_seconds=0.01)
+    starved.begin()
+    engine = engines[ArmRole.BASELINE]
+    until(lambda: "run 1/1" in starved.log, "the run has begun")
+    until(lambda: running(engine.url) > 0, "requests are running")
+    assert starved.process is not None
+    children = subprocess.run(["pgrep", "-P", str(starved.process.pid)], capture_output=True, text=True, check=True)
+    (client,) = map(int, children.stdout.split())
+    os.kill(client, signal.SIGSTOP)
+    begun = time.monotonic()
+    until(lambda: time.monotonic() - begun > 1.5, "the client was stopped for a while")
+    os.kill(client, signal.SIGCONT)
+    code, report = starved.end()
+    assert code == 0
+    assert report.runs[0].client_lag_p99_seconds is not None
+    assert report.runs[0].client_lag_p99_seconds > 0.5
+    # Being stopped also looks like time that the pod did not see; either way the run is not compared.
+    assert (report.runs[0].invalid_reason or "").split(":")[0] in ("ClientLag", "LittlesLaw")
 
 
 def test_sigterm_leaves_what_is_finished(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:

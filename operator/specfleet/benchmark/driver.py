@@ -625,6 +625,7 @@ def summarise(run: Run, detail: Json, slo: Json) -> Run:
         "ttft_over_slo_share": _share_over(waits, slo.get("ttft_slo_seconds")),
         "tpot_over_slo_share": _share_over(tpots, slo.get("tpot_slo_seconds")),
         "client_lag_p99_seconds": quantile(lags, 0.99) if lags is not None else None,
+        "_lag_mean": statistics.fmean(lags) if lags else None,
         "_latency_sum": sum(latencies[i] for i in good),
         "_by_time": sorted((starts[i], ttfts[i]) for i in good) if timed else [],
         "_first_error": next((error for error in errors if error), ""),
@@ -674,6 +675,21 @@ def grows(by_time: Sequence[tuple[float, float]], waiting: Sequence[tuple[float,
     return rise > 1.5 * mean_value and (error == 0 or slope / error > 4)
 
 
+def starved(plan: Json, summary: Run) -> str | None:
+    """Whether the client sent so late that latencies from the intended send say more about it than about the engine.
+
+    The mean goes into the mean TTFT as it is. The tail may reach a share of a request: beyond that, arrivals are no
+    longer those that were planned.
+    """
+    tail, mean = summary["client_lag_p99_seconds"], summary["_lag_mean"]
+    if tail is None or mean is None:
+        return None
+    tail_limit = max(plan["client_lag_limit_seconds"], plan["client_lag_ratio"] * (summary["e2e_mean_seconds"] or 0.0))
+    if mean <= plan["client_lag_mean_limit_seconds"] and tail <= tail_limit:
+        return None
+    return f"ClientLag: send lag mean {1000 * mean:.1f} ms, p99 {1000 * tail:.1f} ms; the client is starved"
+
+
 def invalid_reason(
     plan: Json, run: Run, summary: Run, delta: Delta, waiting: Sequence[tuple[float, float]]
 ) -> str | None:
@@ -700,9 +716,9 @@ def invalid_reason(
     if engine_seconds is not None and abs(client_seconds - engine_seconds) > slack:
         return f"LittlesLaw: {client_seconds:.2f} s in flight at the client, {engine_seconds:.2f} s at the pod"
     if run.get("requests_per_second"):
-        lag = summary["client_lag_p99_seconds"]
-        if lag is not None and lag > plan["client_lag_limit_seconds"]:
-            return f"ClientLag: p99 of the send lag is {1000 * lag:.1f} ms; the client is starved"
+        late = starved(plan, summary)
+        if late is not None:
+            return late
         if grows(summary["_by_time"], waiting):
             return "Oversaturated: the queue grew during the run, so its latency depends on the run's length"
     return None

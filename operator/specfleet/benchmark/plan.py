@@ -20,6 +20,10 @@ CAPACITY_CONCURRENCY = 64
 AGREEMENT_PROMPTS = 16
 AGREEMENT_TOKENS = 32
 CLIENT_LAG_LIMIT_SECONDS = 0.025
+CLIENT_LAG_RATIO = 0.1
+"""p99 of the send lag: at most CLIENT_LAG_LIMIT_SECONDS, or this share of a mean request where that is longer."""
+CLIENT_LAG_MEAN_LIMIT_SECONDS = 0.01
+"""Half of the TTFT difference that counts (decide.evidence_guards.TTFT_FLOOR_SECONDS)."""
 LITTLE_LAW_TOLERANCE_RATIO = 0.05
 MOUNT = "/specfleet"
 DRIVER_FILE = "driver.py"
@@ -108,6 +112,8 @@ def build_plan(
         "deadline_seconds": min(spec.benchmark.time_budget_seconds, 3 * seconds + 600),
         "minimum_requests": spec.benchmark.minimum_requests,
         "client_lag_limit_seconds": CLIENT_LAG_LIMIT_SECONDS,
+        "client_lag_ratio": CLIENT_LAG_RATIO,
+        "client_lag_mean_limit_seconds": CLIENT_LAG_MEAN_LIMIT_SECONDS,
         "little_law_tolerance_ratio": LITTLE_LAW_TOLERANCE_RATIO,
         "slo": {
             "tpot_slo_seconds": spec.guardrails.tpot_slo_seconds,
