@@ -94,6 +94,8 @@ class DetectorBank:
         self.curve = np.full((2, 2, LOAD_BINS, rows), np.nan)
         """[TPOT or TTFT, speculative or baseline, load bin, row]: calibrated log seconds."""
         self.curve_error = np.zeros((2, 2, LOAD_BINS, rows))
+        self.length_reference = np.full(rows, np.nan)
+        """Calibrated accepted length: what part of a slower TPOT is lost acceptance."""
         # State.
         self.level = np.zeros((DETECTORS, rows))
         self.onset = np.full((DETECTORS, rows), np.nan)
@@ -103,6 +105,8 @@ class DetectorBank:
         self.observed = np.full((DETECTORS, rows), np.nan)
         self.control_pool = np.zeros((2, 2, rows))
         """[TPOT or TTFT, numerator or denominator]: the control against its own history since Suspect."""
+        self.explained = np.zeros((2, rows))
+        """Since a TPOT suspicion: log fall of the accepted length, weighted like the TPOT itself; and the weights."""
         self.block = np.zeros((2, 2, rows))
         self.block_windows = np.zeros(rows, np.int32)
         self.load = np.full((2, rows), np.nan)
@@ -114,7 +118,7 @@ class DetectorBank:
     _ARRAYS = (
         "threshold", "confirm_seconds", "rate", "rate_error", "drop", "dispersion", "slow_dispersion", "level_shift",
         "level_spread", "curve", "curve_error", "level", "onset", "stage", "pool", "observed", "control_pool", "block",
-        "block_windows", "load", "length", "arrivals",
+        "block_windows", "load", "length", "arrivals", "length_reference", "explained",
     )  # fmt: skip
 
     def grow(self, rows: int) -> None:
@@ -130,6 +134,12 @@ class DetectorBank:
         fresh = DetectorBank(1)
         for name in self._ARRAYS:
             getattr(self, name)[..., row] = getattr(fresh, name)[..., 0]
+
+    def quiet(self, row: int) -> None:
+        """Forget all suspicions of one row: what is normal has changed."""
+        for name in ("level", "stage", "pool", "control_pool", "explained", "block", "block_windows"):
+            getattr(self, name)[..., row] = 0
+        self.onset[:, row] = self.observed[:, row] = np.nan
 
     def snapshot(self, row: int) -> dict[str, list[float]]:
         """State of one row as plain numbers, for a checkpoint."""
@@ -255,6 +265,17 @@ class DetectorBank:
                 heard = np.isfinite(shift) & (self.stage[detector, rows] > 0)
                 self.control_pool[level, 0, rows] += np.where(heard, shift * control, 0.0)
                 self.control_pool[level, 1, rows] += np.where(heard, control, 0.0)
+                if level == 0:
+                    self._explain(rows, speculative, requests[0])
+
+    def _explain(self, rows: Rows, counts: Floats, weight: Floats) -> None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fall = np.log(self.length_reference[rows]) - np.log1p(
+                counts[Counter.ACCEPTED_TOKENS] / counts[Counter.DRAFTS]
+            )
+        heard = np.isfinite(fall) & (self.stage[Detector.TPOT, rows] > 0)
+        self.explained[0, rows] += np.where(heard, fall * weight, 0.0)
+        self.explained[1, rows] += np.where(heard, weight, 0.0)
 
     def _excess(
         self, rows: Rows, level: int, arm: int, counts: Floats, requests: Floats
@@ -333,6 +354,7 @@ class DetectorBank:
         control = self.control_pool[:, :, rows]
         quiet = stage[[*_LEVELS]] == Stage.QUIET
         self.control_pool[:, :, rows] = np.where(quiet[:, None], 0.0, control)
+        self.explained[:, rows] = np.where(quiet[0], 0.0, self.explained[:, rows])
         return level, stage
 
 

@@ -159,6 +159,8 @@ class Watch:
                 pod.step = ArmTotals()
         if old != target:
             self._set_parameters(record, target)
+            if old.calibration != target.calibration:
+                self._bank.quiet(record.row)
             if record.acceptance.shape[1] >= MIN_DISPERSION_WINDOWS and old.calibration == target.calibration:
                 self._sharpen(record)
         return record
@@ -248,12 +250,14 @@ def set_reference(bank: DetectorBank, row: int, calibration: Calibration | None,
     bank.rate[:, row] = np.nan
     bank.curve[..., row] = np.nan
     bank.curve_error[..., row] = 0.0
+    bank.length_reference[row] = np.nan
     prior = prior_dispersion(target.method)
     bank.dispersion[row], bank.slow_dispersion[row] = prior, SLOW_DISPERSION * prior
     if calibration is None:
         return
     dispersion = calibration.dispersion or prior
     bank.dispersion[row], bank.slow_dispersion[row] = dispersion, SLOW_DISPERSION * dispersion
+    bank.length_reference[row] = calibration.accepted_length or np.nan
     length = max((calibration.accepted_length or 1.0) - 1.0, 0.0)
     rate = calibration.acceptance_rate
     depth = length / rate if rate else 1.0

@@ -126,19 +126,21 @@ def _drifts(record: "Record", bank: DetectorBank) -> list[Suspicion]:
 
 def _explained_by_acceptance(record: "Record", bank: DetectorBank, detector: Detector) -> str | None:
     """A TPOT that rose because fewer drafted tokens are accepted, not because steps got slower: an economic matter."""
-    calibration = record.target.calibration
-    if detector is not Detector.TPOT or calibration is None or calibration.accepted_length is None:
+    normal = float(bank.length_reference[record.row])
+    if detector is not Detector.TPOT or not np.isfinite(normal):
         return None
-    pods = _pods(record, ArmRole.SPECULATIVE).values()
-    drafts = sum(pod.drafts for pod in pods)
     excess = float(bank.observed[detector, record.row])
-    if drafts <= 0:
+    total, weight = bank.explained[:, record.row]
+    if weight > 0 and np.isfinite(excess):
+        fall = float(total / weight)
+    else:
+        pods = _pods(record, ArmRole.SPECULATIVE).values()
+        drafts = sum(pod.drafts for pod in pods)
+        fall = float(np.log(normal / (1.0 + sum(pod.accepted for pod in pods) / drafts))) if drafts > 0 else 0.0
+        excess = 0.0
+    if fall < EXPLAINED_LEAST or fall < EXPLAINED_PART * excess:
         return None
-    length = 1.0 + sum(pod.accepted for pod in pods) / drafts
-    fall = float(np.log(calibration.accepted_length / length))
-    if fall < EXPLAINED_LEAST or (np.isfinite(excess) and fall < EXPLAINED_PART * excess):
-        return None
-    return f"explained by the accepted length, {length:.2f} instead of {calibration.accepted_length:.2f}"
+    return f"explained by the accepted length, {normal * np.exp(-fall):.2f} instead of {normal:.2f}"
 
 
 def _onset(record: "Record", bank: DetectorBank, detector: Detector) -> float:

@@ -156,6 +156,7 @@ class Fleet:
             )
         bank.dispersion[fleet], bank.slow_dispersion[fleet] = found, SLOW_DISPERSION * found
         bank.rate[:, fleet] = rates
+        bank.length_reference[fleet] = 1 + total[Counter.ACCEPTED_TOKENS] / total[Counter.DRAFTS]
         trials = (total[Counter.DRAFT_TOKENS], total[Counter.DRAFTS])
         bank.rate_error[:, fleet] = [
             np.sqrt(found * rate * (1 - rate) / trial) for rate, trial in zip(rates, trials, strict=True)

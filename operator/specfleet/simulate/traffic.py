@@ -96,11 +96,15 @@ def rates(model: TrafficModel, starts: Floats, phases: Floats) -> Floats:
 class Generator:
     """Draws consecutive spans; the hourly processes continue from span to span."""
 
-    def __init__(self, model: TrafficModel, fleets: int, window_seconds: float, seed: int) -> None:
+    def __init__(
+        self, model: TrafficModel, fleets: int, window_seconds: float, seed: int, together: bool = False
+    ) -> None:
         self.model, self.fleets, self.window_seconds = model, fleets, window_seconds
         self.rng = np.random.default_rng(seed)
-        self.phases = self.rng.random(fleets)
-        self._slow = self.rng.standard_normal(fleets)
+        # together: the columns are pods of one deployment, which share the time of day, the mix and its shifts.
+        self._columns = 1 if together else fleets
+        self.phases = np.broadcast_to(self.rng.random(self._columns), fleets)
+        self._slow = self.rng.standard_normal(self._columns)
         self._hour = -1
         self._hour_mix: dict[int, Floats] = {}
         self._hour_slow: dict[int, Floats] = {}
@@ -138,12 +142,13 @@ class Generator:
     def _draw_hour(self, hour: int) -> None:
         self._hour = hour
         lean = np.linspace(-1, 1, len(self.model.mix)) * self.model.mix_diurnal
-        night = np.cos(2 * np.pi * (hour / 24 + self.phases))
+        night = np.cos(2 * np.pi * (hour / 24 + self.phases[: self._columns]))
         mean = np.maximum(np.array(self.model.mix)[:, None] * (1 + lean[:, None] * night), 1e-3)
         drawn = self.rng.gamma(mean * self.model.mix_concentration)
-        self._hour_mix[hour] = drawn / np.maximum(drawn.sum(axis=0), 1e-12)
-        self._slow = 0.8 * self._slow + 0.6 * self.rng.standard_normal(self.fleets)
-        self._hour_slow[hour] = self.model.slow_sd * self._slow
+        mix = drawn / np.maximum(drawn.sum(axis=0), 1e-12)
+        self._hour_mix[hour] = np.broadcast_to(mix, (mix.shape[0], self.fleets))
+        self._slow = 0.8 * self._slow + 0.6 * self.rng.standard_normal(self._columns)
+        self._hour_slow[hour] = np.broadcast_to(self.model.slow_sd * self._slow, self.fleets)
 
     def _ordinary(self, index: int, dataset: Dataset, counts: Floats) -> Floats:
         means, factors = moments(self.model.datasets)

@@ -1,0 +1,70 @@
+"""From a deployment and its status to what the watch should look at. Pure."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from specfleet.api.status import ArmRole, DeploymentStatus, Phase
+from specfleet.decide.observation import Observation
+from specfleet.decide.watch_target import Target, TargetPod
+
+
+def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> Target:
+    """Pods per arm, start of the present comparison, and the limits of the spec."""
+    spec = obs.spec
+    roles = _roles(obs, status)
+    arms = {
+        role: tuple(
+            TargetPod(pod.name, pod.uid, pod.ready_since)
+            for fingerprint in fingerprints
+            if (arm := obs.arm(fingerprint)) is not None
+            for pod in arm.serving
+        )
+        for role, fingerprints in roles.items()
+    }
+    stable = status.stable
+    judged = obs.wanted(stable.speculative if stable is not None and stable.speculative else status.candidate)
+    proposer = judged.proposer if judged is not None else None
+    step = spec.rollout.steps[min(status.step or 0, len(spec.rollout.steps) - 1)]
+    return Target(
+        key=(obs.deployment.namespace, obs.deployment.name, obs.deployment.uid),
+        arms={role: pods for role, pods in arms.items() if pods},
+        since=_since(status, now),
+        window_seconds=spec.window_seconds,
+        scrape_interval_seconds=spec.monitoring.scrape_interval_seconds,
+        warmup_seconds=spec.remedies.warmup_seconds,
+        confirm_seconds=spec.remedies.confirm_seconds,
+        min_requests=step.min_requests,
+        fingerprint=judged.fingerprint if judged is not None else "",
+        calibration=status.calibration,
+        method=proposer.method if proposer is not None else None,
+        scheduled_depth=bool(proposer and proposer.tokens_per_batch_size),
+        guardrails=spec.guardrails,
+        interesting_drop_ratio=spec.monitoring.interesting_drop_ratio,
+        rollback_error_share_ratio=spec.remedies.rollback_error_share_ratio,
+        false_alarms=spec.monitoring.false_alarms,
+        namespace_label=spec.monitoring.labels.namespace,
+        pod_label=spec.monitoring.labels.pod,
+    )
+
+
+def _roles(obs: Observation, status: DeploymentStatus) -> Mapping[ArmRole, tuple[str, ...]]:
+    """Fingerprints per role. In a revision's canary the changed plain arm takes the place of the speculative one."""
+    stable = status.stable
+    plain = tuple(arm.fingerprint for arm in obs.arms if arm.role is ArmRole.BASELINE)
+    drafted = tuple(arm.fingerprint for arm in obs.arms if arm.role is ArmRole.SPECULATIVE)
+    if status.phase is Phase.CANARY and stable is not None and status.candidate in plain:
+        old = obs.arm(stable.baseline)
+        # Plain with plain, wherever an old plain pod serves: against a speculative arm every engine would look slow.
+        reference = (stable.baseline,) if old is not None and old.serving else (*plain, *drafted)
+        reference = tuple(one for one in reference if one != status.candidate)
+        return {ArmRole.BASELINE: reference, ArmRole.SPECULATIVE: (str(status.candidate),)}
+    return {ArmRole.BASELINE: plain, ArmRole.SPECULATIVE: drafted}
+
+
+def _since(status: DeploymentStatus, now: datetime) -> datetime:
+    if status.phase is Phase.CANARY:
+        return status.step_since or now
+    if status.investigation is not None:
+        case = status.investigation
+        return case.restarted_at or case.stage_since or case.since
+    return status.last_change or status.phase_since or now
