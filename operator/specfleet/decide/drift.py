@@ -16,7 +16,7 @@ WINSOR = 3.0
 PRIOR_DISPERSION = 200.0
 PRIOR_DISPERSION_LOOKUP = 1000.0
 """n-gram and suffix: acceptance follows the text, not the engine."""
-SLOW_DISPERSION = 2.0
+SLOW_DISPERSION = 4.0
 """Blocks of 30 windows scatter this much more than the dispersion of a calibration says (it counts them in part)."""
 NULL_RATIO = 0.97
 CONFIRM_RATIO = 0.93
