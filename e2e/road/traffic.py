@@ -99,7 +99,7 @@ class Traffic:
         return True
 
     def _spawn(self, session: aiohttp.ClientSession, kind: str, endpoint: str, body: dict[str, Any]) -> None:
-        task = asyncio.create_task(self._send(session, kind, endpoint, body))
+        task = asyncio.create_task(self._send(session, self._next(), kind, endpoint, body))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
 
@@ -110,9 +110,14 @@ class Traffic:
         while not self._stopped.is_set() and self.sent < self.aim.most_requests:
             tokens = int(self.fastest * LONG_STREAM_SECONDS)
             body = self._body(tokens, streamed=True) | {"prompt": self._text(60), "ignore_eos": True}
-            await self._send(session, "long", "/v1/completions", body)
+            await self._send(session, self._next(), "long", "/v1/completions", body)
             if await self._stopped_within(0.2):
                 return
+
+    def _next(self) -> int:
+        """The number of one more request; counted when it is decided on, so that the bound holds."""
+        self.sent += 1
+        return self.sent
 
     def _short(self) -> tuple[str, str, dict[str, Any]]:
         streamed = self.chance.random() < 0.6
@@ -134,9 +139,10 @@ class Traffic:
     def _text(self, words: int) -> str:
         return " ".join(self.chance.choice(WORDS) for _ in range(words))
 
-    async def _send(self, session: aiohttp.ClientSession, kind: str, endpoint: str, body: dict[str, Any]) -> None:
-        self.sent += 1
-        number, start = self.sent, time.time()
+    async def _send(
+        self, session: aiohttp.ClientSession, number: int, kind: str, endpoint: str, body: dict[str, Any]
+    ) -> None:
+        start = time.time()
         seen = _Seen()
         error: str | None = None
         try:
