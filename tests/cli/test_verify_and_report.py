@@ -111,6 +111,16 @@ def test_a_verdict_is_reproduced_from_its_stored_runs(
     assert f"{verdict.verdict.value} {verdict.reason}: {verdict.message}" in told
 
 
+def test_a_verdict_that_a_cluster_recorded_is_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
+    """examples/quickstart.yaml on the test cluster: six pairs, three of them spoilt by a busy machine."""
+    stored = Path(__file__).parent / "recorded" / "quickstart.json"
+    assert parse(verify, "verify", "quickstart", "-f", str(stored)) == 0
+    told = capsys.readouterr().out
+    assert "(Qualify, eagle3 k=3): agrees" in told
+    assert "recomputed Pass GainProven" in told
+    assert "(3 pairs)" in told
+
+
 def test_changed_evidence_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed, _ = objects(GOOD)
     for item in listed["items"][1:]:

@@ -95,12 +95,19 @@ def forest(intervals: Sequence[Interval], marks: Sequence[tuple[float, str]], ti
         parts.append(_text(left + width + 8, y + 4, f"{one.middle:+.1%} [{one.low:+.1%}, {one.high:+.1%}]"))
     parts.append(_text(place(low + pad), bottom + 14, f"{low + pad:+.0%}", "middle", UNSURE))
     parts.append(_text(place(high - pad), bottom + 14, f"{high - pad:+.0%}", "middle", UNSURE))
-    return _svg(left + width + 170, bottom + 20, title, parts)
+    return _svg(left + width + 230, bottom + 20, title, parts)
+
+
+def _ticks(high: float) -> list[float]:
+    """Three to seven round numbers above zero, up to `high`."""
+    power = 10 ** math.floor(math.log10(high))
+    step = next(size * power / 10 for size in (2, 5, 10, 20, 50) if high / (size * power / 10) <= 7)
+    return [float(f"{step * i:.6g}") for i in range(1, math.floor(high / step) + 1)]
 
 
 def lines(series: Sequence[Line], x_name: str, y_name: str, title: str) -> str:
     """Lines through points, both axes from zero."""
-    left, top, width, height = 64, 14, 430, 210
+    left, top, width, height = 64, 28, 430, 210
     points = [point for one in series for point in one.points]
     if not points:
         return ""
@@ -111,11 +118,12 @@ def lines(series: Sequence[Line], x_name: str, y_name: str, title: str) -> str:
         return left + x / x_high * width, top + height - y / y_high * height
 
     axis = f'<path d="M{left} {top} V{top + height} H{left + width}" fill="none" stroke="{UNSURE}"/>'
-    parts = [axis, _text(left + width / 2, top + height + 32, x_name, "middle"), _text(4, 11, y_name)]
-    for share in (0.25, 0.5, 0.75, 1.0):
-        x, y = at(share * x_high, share * y_high)
-        parts.append(_text(x, top + height + 15, f"{share * x_high:.3g}", "middle", UNSURE))
-        parts.append(_text(left - 6, y + 4, f"{share * y_high:.3g}", "end", UNSURE))
+    parts = [axis, _text(left + width / 2, top + height + 32, x_name, "middle"), _text(left - 40, 14, y_name)]
+    for value in _ticks(x_high):
+        parts.append(_text(at(value, 0)[0], top + height + 15, f"{value:g}", "middle", UNSURE))
+    for value in _ticks(y_high):
+        y = at(0, value)[1]
+        parts.append(_text(left - 6, y + 4, f"{value:g}", "end", UNSURE))
         parts.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="{FAINT}"/>')
     for i, one in enumerate(series):
         colour = SERIES[i % len(SERIES)]
