@@ -60,7 +60,7 @@ def set_up() -> None:
         subprocess.run([sys.executable, "-m", "venv", folder()], check=True)
     subprocess.run([python(), "-m", "pip", "install", "-q", "--disable-pip-version-check", "uv"], check=True)
     install: list[str | Path] = [folder() / "bin" / "uv", "pip", "install", "-q", "--python", python(), "--no-deps"]
-    subprocess.run([*install, "--compile-bytecode", "-r", REQUIREMENTS], check=True)
+    subprocess.run([*install, "-r", REQUIREMENTS], check=True)
     _give_name(_packages())
     subprocess.run([*install, "--target", suffix_folder(), SUFFIX_PACKAGE], check=True)
     subprocess.run([python(), "-c", "import torch; assert not torch.cuda.is_available()"], check=True)

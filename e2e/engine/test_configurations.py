@@ -79,11 +79,6 @@ REFUSED = {
         "greedy",
         lambda m, p: draft(m, p["draft_model"], heterogeneousVocabulary=True, sampling="probabilistic"),
     ),
-    "other vocabularies with local argmax": Case(
-        "HeterogeneousVocabularyConflict",
-        "local",
-        lambda m, p: draft(m, p["draft_model"], heterogeneousVocabulary=True, localArgmaxReduction=True),
-    ),
     "fast prefill with an EAGLE head": Case(
         "FastPrefillUnsupported",
         "prefill",
@@ -93,20 +88,6 @@ REFUSED = {
         "BatchTooSmallForDrafts",
         "max_num_",
         lambda m, p: spec(m, p["draft_model"], args=[*ARGS, "--max-num-batched-tokens", "1"]),
-    ),
-    "a schedule that overlaps": Case(
-        "ScheduleRangesOverlap",
-        "overlap",
-        lambda m, p: spec(
-            m,
-            {
-                **p["ngram"],
-                "tokensPerBatchSize": [
-                    {"minBatchSize": 1, "maxBatchSize": 4, "tokens": 3},
-                    {"minBatchSize": 3, "maxBatchSize": 8, "tokens": 1},
-                ],
-            },
-        ),
     ),
     "MTP without k": Case(
         "TokensNeededWithoutDraft", "num_speculative_tokens", lambda m, _: spec(m, {"method": "mtp"})
@@ -119,9 +100,6 @@ REFUSED = {
     ),
     "a value before any flag": Case(
         "ArgumentWithoutFlag", "unrecognized arguments", lambda m, p: spec(m, p["ngram"], args=["other", *ARGS])
-    ),
-    "no padded batch with a draft model": Case(
-        "PaddedBatchNeeded", "padded", lambda m, p: draft(m, p["draft_model"], disablePaddedBatch=True)
     ),
 }
 FILES = {

@@ -15,7 +15,7 @@ from specfleet.engine.preflight import preflight_findings, preflight_plan
 from specfleet.engine.versions import version_of
 
 from e2e.engine.engine import free_port, running
-from e2e.engine.specs import proposers, read, spec
+from e2e.engine.specs import ARGS, proposers, read, spec
 
 SCHEDULE = [{"minBatchSize": 1, "maxBatchSize": 4, "tokens": 2}]
 
@@ -101,12 +101,43 @@ def test_layers_that_the_target_does_not_have_kill_the_engine_at_the_first_reque
     first_request_kills(raw, port, tmp_path / "log", "Error")
 
 
-def test_ngram_gpu_does_not_start_on_cpu(models: Path, tmp_path: Path) -> None:
+OVERLAP = [
+    {"minBatchSize": 1, "maxBatchSize": 4, "tokens": 3},
+    {"minBatchSize": 3, "maxBatchSize": 8, "tokens": 1},
+]
+DEAD_AT_START: dict[str, tuple[str, dict[str, Any], list[str], str, str]] = {
+    "ngram_gpu on CPU": ("ngram", {"method": "ngram_gpu"}, [], "MethodNeedsGpu", "Error"),
+    "a schedule that overlaps": ("ngram", {"tokensPerBatchSize": OVERLAP}, [], "ScheduleRangesOverlap", "overlapping"),
+    "no padded batch with a draft model": (
+        "draft_model",
+        {"draft": {"disablePaddedBatch": True}},
+        [],
+        "PaddedBatchNeeded",
+        "only supports padded drafter batch",
+    ),
+    "custom logits processors": (
+        "ngram",
+        {},
+        ["--logits-processors", "vllm.v1.sample.logits_processor:MinPLogitsProcessor"],
+        "LogitsProcessorsUnsupported",
+        "Custom logits processors are not supported when speculative decoding is enabled",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEAD_AT_START)
+def test_what_a_rule_refuses_dies_at_start(name: str, models: Path, tmp_path: Path) -> None:
+    base, changes, more, rule, words = DEAD_AT_START[name]
     port = free_port()
-    model, findings = read(spec(models, {"method": "ngram_gpu", "numSpeculativeTokens": 3}, port))
-    assert "MethodNeedsGpu" in {one.rule_id for one in findings}
+    proposer = proposers(models)[base]
+    draft = {**proposer.get("draft", {}), **changes.get("draft", {})}
+    proposer = {**proposer, **changes, **({"draft": draft} if draft else {})}
+    model, findings = read(spec(models, proposer, port, args=[*ARGS, *more]))
+    assert rule in {one.rule_id for one in findings if one.severity is Severity.REFUSE}
     with running(arm_of(model).args, port, tmp_path / "log") as engine:
         assert not engine.wait_until_ready()
+        assert engine.process.returncode != 0
+        assert words in engine.said
 
 
 def test_a_name_makes_the_engine_run_another_method(models: Path, tmp_path: Path) -> None:

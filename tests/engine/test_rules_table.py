@@ -578,7 +578,7 @@ ROWS = [
         Method.DRAFT_MODEL,
         {"draft__heterogeneousVocabulary": True, "draft__localArgmaxReduction": True},
         {},
-        "HeterogeneousVocabularyConflict",
+        "LocalArgmaxSkipsMapping",
         REFUSE,
     ),
     Row("other vocabularies alone", Method.DRAFT_MODEL, {"draft__heterogeneousVocabulary": True}, {}, ACCEPTED),

@@ -106,7 +106,7 @@ def extra_unverified(case: ProposerCase) -> Iterator[Hit]:
     since="0.25",
 )
 def heterogeneous_vocabulary_conflict(case: ProposerCase) -> Iterator[Hit]:
-    """heterogeneousVocabulary with another method, probabilistic drafting or local argmax."""
+    """heterogeneousVocabulary with another method or probabilistic drafting."""
     draft = case.proposer.draft
     if draft is None or not draft.heterogeneous_vocabulary:
         return
@@ -115,7 +115,20 @@ def heterogeneous_vocabulary_conflict(case: ProposerCase) -> Iterator[Hit]:
         yield Hit(where, f"heterogeneousVocabulary works with draft_model only, not with {case.method}")
     if draft.sampling is DraftSampling.PROBABILISTIC:
         yield Hit(case.at("draft.sampling"), "heterogeneousVocabulary needs greedy drafting")
-    if draft.local_argmax_reduction:
+
+
+@proposer_rule(
+    Severity.REFUSE,
+    Shows.SILENT,
+    why="the reduction picks tokens before they are mapped to the target's vocabulary (later releases refuse it)",
+    remedy="Remove draft.localArgmaxReduction",
+    source="vllm#51561; vllm 0.32 run: accepted without a word",
+    since="0.25",
+)
+def local_argmax_skips_mapping(case: ProposerCase) -> Iterator[Hit]:
+    """localArgmaxReduction with heterogeneousVocabulary."""
+    draft = case.proposer.draft
+    if draft is not None and draft.heterogeneous_vocabulary and draft.local_argmax_reduction:
         yield Hit(case.at("draft.localArgmaxReduction"), "heterogeneousVocabulary excludes localArgmaxReduction")
 
 

@@ -85,6 +85,7 @@ PROPOSER_RULES: tuple[Rule[ProposerCase], ...] = (
     about_methods.suffix_needs_arctic_inference,
     about_methods.ngram_with_tools_needs_long_match,
     about_keys.heterogeneous_vocabulary_conflict,
+    about_keys.local_argmax_skips_mapping,
     about_versions.draft_revision_not_pinned,
     about_pods.draft_not_on_a_volume,
     about_drafts.draft_context_too_long,
