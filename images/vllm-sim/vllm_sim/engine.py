@@ -103,6 +103,8 @@ class Engine:
         if faults.out_of_memory is not None and len(self._scheduler.running) >= faults.out_of_memory_running:
             self.die(faults.out_of_memory, "CUDA out of memory")
             return
+        if not self._scheduler.running and self._scheduler.waiting:
+            start = max(start, self._scheduler.waiting[0].arrival)
         batch = self._scheduler.next_batch(start)
         if batch is None:
             self._busy = False

@@ -282,11 +282,14 @@ class HttpServer:
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
-    async def shut_down(self) -> None:
-        """Take no new connection, close idle ones, wait until the busy ones have their answer."""
+    def close(self) -> None:
+        """Take no new connection, close idle ones; the busy ones close after their answer."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self.connections):
             connection.close_when_idle()
+
+    async def wait_until_closed(self) -> None:
+        """Until the busy connections have their answer, or their clients are gone."""
         while self.connections:
             await asyncio.sleep(0.02)

@@ -17,6 +17,7 @@ from vllm_sim.process_metrics import process_families
 
 FAULT_POLL_SECONDS = 1.0
 STATUS_LOG_SECONDS = 10.0
+UVICORN_PAUSE_SECONDS = 0.1
 OUT_OF_MEMORY = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 79.10 GiB "
     "of which 1.08 GiB is free. Process 1 has 78.01 GiB memory in use."
@@ -112,6 +113,7 @@ class Service:
         engine_log.info(
             "launcher.py:270", f"[shutdown] API server: stopping engine client mode={mode} timeout={timeout:g}s"
         )
+        self._shutdown_line("core.py:1635", f"start mode={mode} timeout={timeout:g}s")
         # From here on new POSTs get 500, /health stays 200.
         self._endpoints.draining = True
         if timeout > 0:
@@ -121,11 +123,7 @@ class Service:
 
     async def _abort(self) -> None:
         """No shutdown timeout: cut what is in flight."""
-        engine_log.info(
-            "core.py:1644",
-            f"[shutdown] EngineCore: aborting in-flight requests count={self._engine.unfinished}",
-            "EngineCore",
-        )
+        self._shutdown_line("core.py:1644", f"aborting in-flight requests count={self._engine.unfinished}")
         if self._configuration.profile.sigterm_without_timeout == "hold":
             # The engine dies without a word; streams stall until their clients leave.
             self._engine.stop()
@@ -137,23 +135,32 @@ class Service:
         """In-flight requests finish, at most `timeout` seconds."""
         idle = asyncio.Event()
         self._engine.on_idle = idle.set
+        count = self._engine.unfinished
+        self._shutdown_line("core.py:1655", f"draining in-flight requests count={count} timeout={timeout:g}s")
         if self._engine.unfinished:
             try:
                 await asyncio.wait_for(idle.wait(), timeout)
             except TimeoutError:
                 self._engine.abort_all()
-        engine_log.info(
-            "core.py:1666",
-            "[shutdown] EngineCore: request processing complete; starting resource teardown",
-            "EngineCore",
-        )
+        self._shutdown_line("core.py:1666", "request processing complete; starting resource teardown")
         await asyncio.sleep(self._configuration.profile.teardown_seconds)
         await self._close()
 
+    def _shutdown_line(self, place: str, message: str) -> None:
+        engine_log.info(place, f"[shutdown] EngineCore: {message}", "EngineCore")
+
     async def _close(self) -> None:
+        engine_log.info("launcher.py:279", "[shutdown] API server: engine client stopped")
+        engine_log.info("launcher.py:282", "[shutdown] API server: signalling HTTP server shutdown")
         engine_log.info("launcher.py:304", "[shutdown] API server: shutting down FastAPI HTTP server")
         engine_log.write("INFO:     Shutting down")
-        await self._server.shut_down()
+        self._server.close()
+        # As uvicorn does: idle connections get a moment to go before it speaks of waiting.
+        await asyncio.sleep(UVICORN_PAUSE_SECONDS)
+        if self._server.connections:
+            engine_log.write("INFO:     Waiting for connections to close. (CTRL+C to force quit)")
+            await self._server.wait_until_closed()
+        engine_log.write("INFO:     Waiting for application shutdown.")
         engine_log.write("INFO:     Application shutdown complete.")
         self._finish(0)
 

@@ -155,6 +155,9 @@ class Scheduler:
         limits = self.limits
         while self.waiting and budget > 0 and len(self.running) < limits.max_num_seqs:
             sequence = self.waiting[0]
+            if sequence.arrival > now:
+                # The engine woke up late: in its own time this request is not here yet.
+                break
             hit = self.cache.cached_tokens(sequence.block_hashes, sequence.prompt_tokens, limits.drop_last_cached_block)
             wanted = min(sequence.goal - hit, budget)
             sequence.computed = hit
@@ -162,7 +165,7 @@ class Scheduler:
                 sequence.computed = 0
                 break
             if sequence.first_scheduled is None:
-                sequence.first_scheduled = max(now, sequence.arrival)
+                sequence.first_scheduled = now
                 sequence.cached_tokens = hit
                 sequence.prefill_computed = sequence.goal - hit
             # The real scheduler pads a new request that needs one token only to k placeholders: drafts that can only
