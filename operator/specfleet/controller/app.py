@@ -22,6 +22,7 @@ from specfleet.controller.reconcile import Reconciler
 from specfleet.controller.servers import ServerBook
 from specfleet.controller.settings import Settings
 from specfleet.controller.watching import Watching
+from specfleet.decide.observation import WatchHistory
 from specfleet.kube import kinds
 from specfleet.kube.aio import AioKubeApi, connect
 from specfleet.kube.cache import Key, owner_key
@@ -127,6 +128,9 @@ class App:
         assert self._lease is not None
         await self._lease.wait()
         log.info("the Lease is held; working")
+        now = utc_now()
+        unheld = self._lease.unheld_since
+        self.fleet.watch = WatchHistory(now, (now - unheld).total_seconds() if unheld else 0.0)
         await self._resync_once()
         for number in range(self.settings.workers):
             self._spawn(f"worker-{number}", self._work(reconciler))

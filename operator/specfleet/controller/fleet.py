@@ -12,7 +12,7 @@ from specfleet.api.status import Phase
 from specfleet.controller.observe import Surroundings, UnreadableError, read_deployment
 from specfleet.controller.probe import Prober
 from specfleet.controller.wanted import WantedArms
-from specfleet.decide.observation import FleetView
+from specfleet.decide.observation import FleetView, WatchHistory
 from specfleet.decide.watch_report import WatchReport
 from specfleet.engine.pod_inputs import referenced_config_maps
 from specfleet.kube import kinds
@@ -39,8 +39,7 @@ class Fleet:
         self.reports: dict[Key, WatchReport] = {}
         self.optional: frozenset[str] = frozenset()
         """Optional kinds that the cluster serves (HTTPRoute, PodMonitor)."""
-        self.gap_seconds = 0.0
-        """How long nobody watched before this process started."""
+        self.watch = WatchHistory()
         self._config_maps: dict[Key, tuple[float, ConfigMaps]] = {}
         self._parsed: dict[Key, tuple[tuple[str, str], SpeculativeDeployment]] = {}
         self._wanted: dict[Key, tuple[tuple[str, int, str], WantedArms]] = {}
@@ -84,7 +83,7 @@ class Fleet:
             config_maps=self._config_maps.get(key, (0.0, {}))[1],
             gateway_api=HTTP_ROUTE in self.optional,
             fleet=self._breaker,
-            gap_seconds=self.gap_seconds,
+            watch=self.watch,
         )
 
     async def load_config_maps(self, key: Key, api: KubeApi) -> None:

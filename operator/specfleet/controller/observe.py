@@ -1,7 +1,7 @@
 """observe: from what the watches and the probe have seen to one Observation. Reads memory only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ from specfleet.decide.observation import (
     PodView,
     Proof,
     RouteView,
+    WatchHistory,
 )
 from specfleet.decide.watch_report import UNKNOWN_REPORT, WatchReport
 from specfleet.kube import kinds
@@ -48,7 +49,7 @@ class Surroundings:
     config_maps: Mapping[str, Mapping[str, str]]
     gateway_api: bool
     fleet: FleetView
-    gap_seconds: float = 0.0
+    watch: WatchHistory = field(default_factory=WatchHistory)
 
 
 def read_deployment(body: RawObject) -> SpeculativeDeployment:
@@ -86,7 +87,7 @@ def observe(
         fleet=around.fleet,
         command=_command(owner),
         problems=_problems(owner, around),
-        watched_gap_seconds=around.gap_seconds,
+        history=around.watch,
     )
 
 

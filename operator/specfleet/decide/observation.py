@@ -137,6 +137,15 @@ class FleetView:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchHistory:
+    """Since when this operator watches, and for how long nobody did before."""
+
+    since: datetime | None = None
+    """None: it has not begun yet, or this is the first installation."""
+    gap_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything that a decision may depend on. The same observation always gives the same plan."""
 
@@ -157,8 +166,7 @@ class Observation:
     command: Command | None = None
     problems: tuple[str, ...] = ()
     """Faults of the surroundings that a person has to know (route not accepted, PodMonitor kind missing, ...)."""
-    watched_gap_seconds: float = 0.0
-    """How long nobody watched before this observation (operator down): evidence is stale beyond an hour."""
+    history: WatchHistory = WatchHistory()
 
     @property
     def spec(self) -> DeploymentSpec:

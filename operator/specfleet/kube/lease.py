@@ -29,6 +29,8 @@ class Lease:
         self._identity = identity
         self._renewed = float("-inf")
         self._seen: tuple[str, float] | None = None
+        self.unheld_since: datetime | None = None
+        """When the last holder before this process renewed; None: there was none (a first installation)."""
 
     @property
     def held(self) -> bool:
@@ -75,11 +77,14 @@ class Lease:
         spec = current["spec"]
         if not self._free(current, asked):
             return False
+        before = spec.get("renewTime")
         spec.update(self._spec())
         try:
             await self._api.replace(current)
         except ConflictError:
             return False
+        if self._renewed == float("-inf") and before is not None:
+            self.unheld_since = datetime.fromisoformat(before)
         return True
 
     def _free(self, current: RawObject, now: float) -> bool:

@@ -21,7 +21,7 @@ def speculative(turn: Turn) -> None:
         return
     _forgive(turn)
     _adopt_calibration(turn)
-    if turn.obs.watched_gap_seconds > STALE_EVIDENCE_SECONDS:
+    if _unwatched_too_long(turn):
         return
     finding = actionable(turn)
     if finding is not None:
@@ -126,6 +126,22 @@ def investigate(turn: Turn, finding: Suspicion) -> None:
             stage_since=turn.now,
         ),
     )
+
+
+def _unwatched_too_long(turn: Turn) -> bool:
+    """After an hour without an operator what was normal is not known any more: learn it again, act on hard faults only.
+
+    A new normal is not taken from windows before the gap, and detectors without one stay silent.
+    """
+    history, calibration = turn.obs.history, turn.status.calibration
+    if history.since is None or history.gap_seconds <= STALE_EVIDENCE_SECONDS or calibration is None:
+        return False
+    if calibration.since >= history.since:
+        return False
+    said = f"nobody watched for {history.gap_seconds / 3600:.1f} h: calibrating again, only hard faults act meanwhile"
+    turn.decide("Recalibrate", "Unwatched", said)
+    turn.set(calibration=None, last_change=turn.now)
+    return True
 
 
 def _forgive(turn: Turn) -> None:
