@@ -1,0 +1,198 @@
+"""Answer bodies, streams, headers and errors against those recorded from vLLM 0.32."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.vllm_sim.launch import (
+    DRAFT_CONFIG,
+    MODEL,
+    events,
+    key_order,
+    recorded,
+    recorded_json,
+    running,
+    shape,
+)
+from tests.vllm_sim.served import Served
+
+PROMPT = "The quick brown fox jumps over the lazy dog"
+
+
+def test_a_completion_has_the_recorded_keys_in_order(plain: Served) -> None:
+    answer = plain.engine.complete(PROMPT).json()
+    assert key_order(answer) == key_order(recorded_json("none-completion.json"))
+    assert answer["usage"]["completion_tokens"] == 16
+    assert answer["system_fingerprint"] == "TEST123"
+
+
+def test_a_chat_completion_has_the_recorded_keys_in_order(plain: Served) -> None:
+    assert key_order(plain.engine.chat(PROMPT).json()) == key_order(recorded_json("none-chat.json"))
+
+
+def test_nulls_are_where_the_recorded_answer_has_nulls(plain: Served) -> None:
+    assert shape(plain.engine.complete(PROMPT).json()) == shape(recorded_json("none-completion.json"))
+    assert shape(plain.engine.chat(PROMPT).json()) == shape(recorded_json("none-chat.json"))
+
+
+def _stream(served: Served, **fields: Any) -> list[Any]:
+    with served.engine.open_stream(PROMPT, max_tokens=16, **fields) as answer:
+        return events(answer.read().decode())
+
+
+@pytest.mark.parametrize(
+    ("recording", "fixture"), [("none-completion.sse", "plain"), ("draft-good-completion.sse", "speculative")]
+)
+def test_a_stream_has_the_recorded_kinds_of_chunks(
+    recording: str, fixture: str, request: pytest.FixtureRequest
+) -> None:
+    own = _stream(request.getfixturevalue(fixture))
+    theirs = events(recorded(recording))
+    for place in (0, 1, -3, -2):  # first chunk, a later one, the one with the finish reason, usage
+        assert key_order(own[place]) == key_order(theirs[place])
+    assert own[-1] == theirs[-1] == "[DONE]"
+    assert own[-3]["choices"][0]["finish_reason"] == "length"
+    assert own[-2]["usage"]["completion_tokens"] == 16
+    assert own[-2]["system_fingerprint"] == "TEST123"
+
+
+def test_without_speculation_each_chunk_is_one_token(plain: Served) -> None:
+    assert len(_stream(plain)) == 16 + 2
+
+
+def test_with_speculation_a_chunk_carries_up_to_k_plus_one_tokens(speculative: Served) -> None:
+    chunks = _stream(speculative)[:-2]
+    assert len(chunks) < 16
+    assert max(len(chunk["choices"][0]["text"].split()) for chunk in chunks) <= 4
+
+
+def test_streamed_and_whole_answers_say_the_same(plain: Served) -> None:
+    whole = plain.engine.complete(PROMPT, ignore_eos=True).json()["choices"][0]["text"]
+    assert "".join(chunk["choices"][0]["text"] for chunk in _stream(plain)[:-2]) == whole
+
+
+def test_greedy_answers_do_not_depend_on_the_proposer(plain: Served, speculative: Served, ngram: Served) -> None:
+    def texts(served: Served) -> list[str]:
+        return [served.engine.complete(f"{PROMPT} {n}").json()["choices"][0]["text"] for n in range(5)]
+
+    assert texts(plain) == texts(speculative) == texts(ngram)
+
+
+def test_per_request_metrics_have_the_recorded_keys(folder) -> None:
+    flags = ("--per-request-spec-decode-metrics", "detailed")
+    with running(folder, *flags, speculative=DRAFT_CONFIG) as engine:
+        answer = engine.complete(PROMPT).json()
+        with engine.open_stream(PROMPT, max_tokens=16) as stream:
+            usage = events(stream.read().decode())[-2]
+    assert key_order(answer["metrics"]) == key_order(recorded_json("per-request-detailed-completion.json")["metrics"])
+    theirs = events(recorded("per-request-detailed-completion.sse"))[-2]
+    assert key_order(usage["metrics"]) == key_order(theirs["metrics"])
+    found = answer["metrics"]["speculative_decoding"]
+    assert sum(found["acceptance_histogram"]) == found["num_spec_steps"] == len(found["per_step_accepted"])
+
+
+def test_models_have_the_recorded_keys_and_the_model_as_root(plain: Served) -> None:
+    answer = plain.engine.get("/v1/models").json()
+    assert key_order(answer) == key_order(recorded_json("none-models.json"))
+    assert answer["data"][0]["id"] == "tiny"
+    assert answer["data"][0]["root"] == MODEL
+    assert answer["data"][0]["max_model_len"] == 1024
+
+
+def test_a_wrong_model_gets_the_recorded_404(plain: Served) -> None:
+    status, _, body = recorded("none-wrongmodel.json").partition(" ")
+    answer = plain.engine.complete(PROMPT, model="nosuch")
+    assert (answer.status, answer.json()) == (int(status), json.loads(body))
+
+
+def test_response_headers_are_the_recorded_ones(plain: Served) -> None:
+    answer = plain.engine.complete(PROMPT)
+    assert [name.lower() for name in answer.header_names] == list(recorded_json("none-completion.headers.json"))
+    with plain.engine.open_stream(PROMPT, max_tokens=2) as stream:
+        headers = {name.lower(): value for name, value in stream.headers.items()}
+        stream.read()
+    theirs = recorded_json("none-stream.headers.json")
+    assert list(headers) == list(theirs)
+    assert {**headers, "date": ""} == {**theirs, "date": ""}
+
+
+def test_health_version_and_ping(plain: Served) -> None:
+    health = plain.engine.get("/health")
+    assert (health.status, health.body) == (200, b"")
+    assert set(plain.engine.get("/version").json()) == {"version"}
+    assert plain.engine.get("/ping").status == 200
+    assert plain.engine.get("/nosuch").status == 404
+
+
+@pytest.mark.parametrize("fields", [{"min_p": 0.1}, {"logit_bias": {"17": 5.0}}])
+def test_min_p_and_logit_bias_are_refused_only_with_speculation(
+    fields: dict[str, Any], plain: Served, speculative: Served
+) -> None:
+    refused = speculative.engine.complete(PROMPT, **fields)
+    assert refused.status == 400
+    assert refused.json()["error"]["code"] == 400
+    assert "min_p and logit_bias" in refused.json()["error"]["message"]
+    assert plain.engine.complete(PROMPT, **fields).status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"max_tokens": 5000}, 400),
+        ({"prompt": "word " * 2000}, 400),
+        ({"temperature": -1}, 400),
+        ({"prompt": None}, 400),
+        ({"logprobs": 1}, 200),
+        ({"seed": 7, "temperature": 1.0}, 200),
+    ],
+)
+def test_parameters_are_checked(fields: dict[str, Any], status: int, plain: Served) -> None:
+    body = {"model": "tiny", "prompt": PROMPT, "temperature": 0, "max_tokens": 16, **fields}
+    answer = plain.engine.post("/v1/completions", body)
+    assert answer.status == status, answer.body
+    if status == 400:
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_text_that_is_not_json_is_a_400(plain: Served) -> None:
+    assert plain.engine.post("/v1/completions", b"{not json").status == 400
+
+
+def test_a_stop_string_ends_the_answer_before_it(simulated_only: None, speculative: Served) -> None:
+    text = speculative.engine.complete(PROMPT).json()["choices"][0]["text"]
+    stop = text.split()[5]
+    answer = speculative.engine.complete(PROMPT, stop=[stop])
+    choice = answer.json()["choices"][0]
+    assert choice["text"] == text[: text.index(stop)]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", stop)
+    with speculative.engine.open_stream(PROMPT, max_tokens=16, stop=[stop]) as stream:
+        chunks = events(stream.read().decode())[:-2]
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == choice["text"]
+
+
+def test_a_required_tool_is_called(plain: Served, simulated_only: None) -> None:
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+    choice = plain.engine.chat("rain?", tools=tools, tool_choice="required").json()["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "weather"
+
+
+def test_a_json_response_format_gives_json(plain: Served, simulated_only: None) -> None:
+    answer = plain.engine.chat("give json", response_format={"type": "json_object"}, max_tokens=200).json()
+    assert isinstance(json.loads(answer["choices"][0]["message"]["content"]), dict)
+
+
+def test_an_api_key_guards_v1_only(folder) -> None:
+    with running(folder, "--api-key", "secret") as engine:
+        assert engine.complete(PROMPT).status == 401
+        assert engine.get("/metrics").status == 200
+        body = {"model": "tiny", "prompt": PROMPT}
+        assert engine.post("/v1/completions", body, {"Authorization": "Bearer secret"}).status == 200
+
+
+def test_another_served_name_is_an_alias_and_the_first_one_labels_the_metrics(folder) -> None:
+    # argparse takes the last --served-model-name.
+    with running(folder, "--served-model-name", "first", "second@hash") as engine:
+        assert engine.complete(PROMPT, model="second@hash").json()["model"] == "second@hash"
+        assert 'vllm:generation_tokens_total{engine="0",model_name="first"} 16.0' in engine.metrics()
