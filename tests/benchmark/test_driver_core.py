@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from specfleet.benchmark import driver
 
@@ -32,6 +32,7 @@ def test_the_send_times_of_a_real_run_are_the_reconstructed_ones(name: str) -> N
     assert max(lags) < 0.05
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**31 - 1), st.integers(1, 200), st.floats(0.01, 500))
 def test_intended_times_are_numpys_for_every_seed(seed: int, count: int, rate: float) -> None:
     np.random.seed(seed)
@@ -182,6 +183,7 @@ def test_a_queue_that_grows_is_oversaturated_and_one_that_is_merely_long_is_not(
 SOURCE = [{"prompt": f"text {i} " * 30, "slice": None} for i in range(5)] + [{"prompt": "own", "slice": "mine"}]
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(8, 600), st.floats(1.5, 6))
 def test_prompts_have_the_length_that_was_asked_for_and_no_common_start(count: int, tokens: int, ratio: float) -> None:
     prompts = driver.build_prompts(SOURCE, "chat", count, tokens, ratio, "seed")
@@ -201,6 +203,7 @@ def test_prompts_labelled_with_the_slice_are_used_whole() -> None:
     assert all(prompt.endswith("] own") for prompt in driver.build_prompts(SOURCE, "mine", 3, 500, 4.0, "a"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0, 1))
 def test_quantiles_are_numpys(values: list[float], share: float) -> None:
     assert driver.quantile(values, share) == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-9)
@@ -209,3 +212,25 @@ def test_quantiles_are_numpys(values: list[float], share: float) -> None:
 def test_a_quantile_of_nothing_is_none() -> None:
     assert driver.quantile([], 0.5) is None
     assert not math.isnan(driver.quantile([1.0], 0.99) or 0.0)
+
+
+CALL = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": '{"city": "Oslo"}'}}]}}]}
+CUT = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": '{"city": "Os'}}]}}]}
+
+
+@pytest.mark.parametrize(
+    ("expect", "answer", "kept"),
+    [
+        (None, {}, True),
+        (["blue"], {"choices": [{"text": " blue"}]}, True),
+        (["blue"], {"choices": [{"text": "bluegreen"}]}, False),
+        (["blue"], {}, False),
+        ("logprobs", {"choices": [{"logprobs": {"tokens": ["a"]}}]}, True),
+        ("logprobs", {"choices": [{"logprobs": None}]}, False),
+        ("tool_call", CALL, True),
+        ("tool_call", CUT, False),
+        ("tool_call", {"choices": [{"message": {"content": "sunny"}}]}, False),
+    ],
+)
+def test_an_answer_that_breaks_its_own_request_is_not_taken_for_one(expect: Any, answer: Any, kept: bool) -> None:
+    assert driver.as_asked(expect, answer) is kept

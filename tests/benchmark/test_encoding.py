@@ -191,11 +191,13 @@ def test_a_message_that_is_no_report_is_a_typed_error(text: str | None, fault: M
     assert error.fault is fault
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(GOOD) - 1))
 def test_no_prefix_of_a_message_is_taken_for_a_report(length: int) -> None:
     assert isinstance(parse_report(GOOD[:length]), MessageError)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_any_text_at_all_is_answered_without_an_exception(text: str) -> None:
     assert isinstance(parse_report(text), MessageError)

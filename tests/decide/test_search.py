@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec
@@ -64,6 +64,7 @@ def test_one_candidate_is_simply_measured() -> None:
     assert search({"only": 0.7}) == (("only",), {"only": 8})
 
 
+@settings(deadline=None)
 @given(st.integers(1, 8), st.integers(3, 32))
 def test_a_search_never_costs_more_than_measuring_everything(candidates: int, pairs: int) -> None:
     assert pairs <= planned_pairs(candidates, pairs) <= candidates * pairs

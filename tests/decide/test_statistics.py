@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from specfleet.decide.statistics import (
@@ -18,16 +18,19 @@ from specfleet.decide.statistics import (
 )
 
 
+@settings(deadline=None)
 @given(st.floats(-30, 30), st.floats(1, 500))
 def test_t_distribution_is_scipys(value: float, df: float) -> None:
     assert student_t_cdf(value, df) == pytest.approx(stats.t.cdf(value, df), abs=1e-8)
 
 
+@settings(deadline=None)
 @given(st.floats(0.0005, 0.9995), st.floats(1, 500))
 def test_t_quantile_is_scipys(probability: float, df: float) -> None:
     assert student_t_quantile(probability, df) == pytest.approx(stats.t.ppf(probability, df), rel=1e-6, abs=1e-8)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400), st.integers(1, 400), st.sampled_from([0.025, 0.05, 0.2]))
 def test_wilson_is_scipys(successes: int, trials: int, alpha: float) -> None:
     successes = min(successes, trials)
@@ -94,6 +97,7 @@ def test_pooling_over_cells_narrows_the_interval_of_few_pairs() -> None:
     assert wins > 140
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(3, 31), max_size=3), st.integers(3, 32))
 def test_looks_spend_exactly_the_error_that_there_is(looks: list[int], pairs: int) -> None:
     shares = look_alphas(0.05, looks, pairs)

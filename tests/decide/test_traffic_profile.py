@@ -1,7 +1,7 @@
 """Has the traffic moved away from what was measured?"""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from specfleet.decide.traffic_profile import (
     CONSECUTIVE,
@@ -21,6 +21,7 @@ def shifted(by: int, requests: float = 6000, rate: float | None = None) -> Traff
     return TrafficProfile(lengths, {EDGES[3]: requests}, rate)
 
 
+@settings(deadline=None)
 @given(bands, bands, bands)
 def test_the_distance_is_a_metric(a: dict[float, float], b: dict[float, float], c: dict[float, float]) -> None:
     assert distance(a, a) == pytest.approx(0, abs=1e-9)

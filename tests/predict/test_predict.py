@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from specfleet.predict.acceptance import accepted_length, conditional_rates, extended
 from specfleet.predict.schedule import suggest_schedule
@@ -21,12 +21,14 @@ GSM8K = [0.673, 0.653, 0.640]
 CONTEXT = 400
 
 
+@settings(deadline=None)
 @given(st.floats(0, 0.99), st.integers(1, 10))
 def test_a_constant_rate_gives_the_closed_form(rate: float, depth: int) -> None:
     closed = (1 - rate ** (depth + 1)) / (1 - rate)
     assert accepted_length([rate] * depth) == pytest.approx(closed)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=10))
 def test_accepted_length_lies_between_one_and_depth_plus_one(rates: list[float]) -> None:
     assert 1 <= accepted_length(rates) <= len(rates) + 1
@@ -68,6 +70,7 @@ def test_a_useless_draft_is_never_worth_a_token() -> None:
     assert [(rule.min_batch_size, rule.max_batch_size, rule.tokens) for rule in rules] == [(1, 64, 0)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 200))
 def test_a_schedule_covers_every_batch_once_and_only_goes_down(rates: list[float], depth: int, largest: int) -> None:
     rules = suggest_schedule(PUBLISHED_H100_8B, rates, depth, largest)
@@ -79,6 +82,7 @@ def test_a_schedule_covers_every_batch_once_and_only_goes_down(rates: list[float
     assert max(rule.tokens for rule in rules) <= depth
 
 
+@settings(deadline=None)
 @given(st.floats(1e-3, 0.05), st.floats(1e-6, 1e-3))
 def test_the_fit_finds_the_line_that_made_the_points(constant: float, slope: float) -> None:
     truth = LinearTime(constant, slope)
@@ -103,6 +107,7 @@ def test_littles_law() -> None:
     assert mean_batch(4.0, 2.5) == 10.0
 
 
+@settings(deadline=None)
 @given(st.floats(1, 300), st.integers(1, 8))
 def test_speculation_breaks_even_only_above_one_token_per_step(batch: float, depth: int) -> None:
     model = StepModel(LinearTime(0.005, 1e-5), LinearTime(0.001))

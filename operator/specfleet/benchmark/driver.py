@@ -38,6 +38,8 @@ PLAN_VERSION = 1
 COMPRESSED_PREFIX = "z1:"
 REASON_LIMIT = 120
 ARMS = ("baseline", "speculative")
+NOT_AS_ASKED = 422
+"""Stands for an answer with 200 that breaks its own request (a grammar, log-probabilities, a tool call)."""
 
 # (RunSummary field, encoding). Encodings: text and list as they are, int rounded, milli and micro scaled integers.
 # None is -1: no encoded quantity is negative. benchmark/encoding.py decodes by the same table; a test compares them.
@@ -839,8 +841,24 @@ def probe_agreement(session: Session) -> None:
             session.texts[name] = list(pool.map(ask, prompts))
 
 
+def as_asked(expect: Any, answer: Json) -> bool:
+    """Whether an answer keeps what the request demanded: one of the given texts, log-probabilities, a tool call."""
+    choice = (answer.get("choices") or [{}])[0]
+    if isinstance(expect, list):
+        return completion_text(answer).strip() in expect
+    if expect == "logprobs":
+        return bool(choice.get("logprobs"))
+    if expect == "tool_call":
+        calls = (choice.get("message") or {}).get("tool_calls") or [{}]
+        try:
+            return isinstance(json.loads((calls[0].get("function") or {}).get("arguments", "")), dict)
+        except (ValueError, TypeError):
+            return False
+    return True
+
+
 def probe_requests(session: Session) -> None:
-    """HTTP status of each known-to-break kind of request, per arm. 0: no answer."""
+    """HTTP status of each known-to-break kind of request, per arm. 0: no answer; NOT_AS_ASKED: 200, but wrong."""
     for probe in session.plan.get("request_probes") or []:
         statuses = []
         for role in ARMS:
@@ -851,9 +869,11 @@ def probe_requests(session: Session) -> None:
             session.bench.check()
             body = {"model": session.plan["model"], "max_tokens": 8, "temperature": 0, **probe["body"]}
             try:
-                status, _ = post(arm["url"], probe["path"], body, 60.0)
+                status, answer = post(arm["url"], probe["path"], body, 60.0)
             except (OSError, http.client.HTTPException):
-                status = 0
+                status, answer = 0, {}
+            if status == 200 and not as_asked(probe.get("expect"), answer):
+                status = NOT_AS_ASKED
             statuses.append(status)
         session.requests[probe["name"]] = statuses
 

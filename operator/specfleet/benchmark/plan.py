@@ -56,14 +56,34 @@ class ArmTarget:
     fingerprint: str
 
 
+_PROMPT = "The sea is"
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "report_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
 REQUEST_PROBES: tuple[dict[str, Any], ...] = (
-    {"name": "min_p", "path": "/v1/completions", "body": {"prompt": "The sea is", "min_p": 0.05, "temperature": 1}},
-    {"name": "logit_bias", "path": "/v1/completions", "body": {"prompt": "The sea is", "logit_bias": {"5": 1}}},
-    {"name": "logprobs", "path": "/v1/completions", "body": {"prompt": "The sea is", "logprobs": 1}},
+    {"name": "min_p", "path": "/v1/completions", "body": {"prompt": _PROMPT, "min_p": 0.05, "temperature": 1}},
+    {"name": "logit_bias", "path": "/v1/completions", "body": {"prompt": _PROMPT, "logit_bias": {"5": 1}}},
+    {"name": "logprobs", "path": "/v1/completions", "body": {"prompt": _PROMPT, "logprobs": 1}, "expect": "logprobs"},
     {
         "name": "structured_output",
         "path": "/v1/completions",
-        "body": {"prompt": "The sea is", "structured_outputs": {"choice": ["blue", "green"]}},
+        "body": {"prompt": _PROMPT, "structured_outputs": {"choice": ["blue", "green"]}},
+        "expect": ["blue", "green"],
+    },
+    {
+        "name": "tool_call",
+        "path": "/v1/chat/completions",
+        "body": {
+            "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
+            "tools": [_TOOL],
+            "tool_choice": {"type": "function", "function": {"name": "report_weather"}},
+            "max_tokens": 64,
+        },
+        "expect": "tool_call",
     },
 )
 """Requests known to break, or to have broken, under speculation (docs/concepts/evidence.md)."""
