@@ -2,6 +2,7 @@
 
 import os
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -26,36 +27,67 @@ ENGINES = {"old": spec_of()["engine"], "new": NEW_ENGINE}
 RESTING = (Phase.BASELINE, Phase.SPECULATIVE, Phase.EXHAUSTED, Phase.HELD, Phase.ROLLED_BACK)
 
 
-class Life(RuleBasedStateMachine):
-    """One deployment; every rule is something that happens to it."""
+@cache
+def _grown(replicas: int, extra: int, speculation: str, reached: Phase) -> World:
+    """A world that has come to a phase, or as far as it goes; lives start from copies of it."""
+    remedies = {**spec_of()["remedies"], "backoffSeconds": [60, 120], "maxActionsPerDay": 50}
+    spec = spec_of(
+        replicas=replicas, capacity={"maxExtraReplicas": extra}, speculation=PROPOSERS[speculation], remedies=remedies
+    )
+    world = World(spec=spec)
+    world.run(1800, until=lambda one: one.phase is reached)
+    if reached is Phase.SPECULATIVE:
+        world.run(120)
+    return world
 
-    @initialize(replicas=st.integers(1, 4), extra=st.integers(0, 2), speculation=st.sampled_from(list(PROPOSERS)))
-    def begin(self, replicas: int, extra: int, speculation: str) -> None:
-        remedies = {**spec_of()["remedies"], "backoffSeconds": [60, 120], "maxActionsPerDay": 50}
-        spec = spec_of(
-            replicas=replicas,
-            capacity={"maxExtraReplicas": extra},
-            speculation=PROPOSERS[speculation],
-            remedies=remedies,
-        )
-        self.world = World(spec=spec)
+
+class Life(RuleBasedStateMachine):
+    """One deployment; every rule is something that happens to it, followed by some time."""
+
+    @initialize(
+        replicas=st.integers(1, 4),
+        extra=st.sampled_from([1, 2, 1, 2, 0]),
+        speculation=st.sampled_from(["first", "first", "two", "none"]),
+        reached=st.sampled_from([Phase.SPECULATIVE, Phase.SPECULATIVE, Phase.CANARY, Phase.DEPLOYING]),
+    )
+    def begin(self, replicas: int, extra: int, speculation: str, reached: Phase) -> None:
+        self.world = _grown(replicas, extra, speculation, reached).fork()
         self.nonce = 0
 
     @rule(seconds=st.sampled_from([1, 10, 60, 300, 1200]))
     def time_passes(self, seconds: int) -> None:
         self.world.run(seconds)
 
-    @rule()
-    def it_gets_somewhere(self) -> None:
-        self.world.run(1800, until=lambda one: one.phase in (Phase.SPECULATIVE, Phase.CANARY))
+    @rule(phase=st.sampled_from([Phase.SPECULATIVE, Phase.CANARY, Phase.INVESTIGATING, Phase.ROLLING_BACK]))
+    def it_gets_somewhere(self, phase: Phase) -> None:
+        self.world.run(1200, until=lambda one: one.phase is phase)
+
+    @rule(signal=st.sampled_from([Signal.ACCEPTANCE_DRIFT, Signal.LOST_GAIN]), decayed=st.booleans())
+    def acceptance_drifts(self, signal: Signal, decayed: bool) -> None:
+        self.world.suspicions = (suspicion(signal),)
+        self.world.pod_acceptance = lambda pod: 0.4 if decayed else 0.7
+        self.world.run(120)
+
+    @rule(attribution=st.sampled_from([Attribution.PENDING, Attribution.SPECULATION, Attribution.SHARED]))
+    def latency_regresses(self, attribution: Attribution) -> None:
+        found = suspicion(Signal.TPOT_REGRESSION, severity=Severity.SLO, attribution=attribution)
+        self.world.suspicions = (found,)
+        self.world.run(60)
+
+    @rule(ratio=st.sampled_from([(0.5, 0.7), (1.05, 1.3)]), verdict=st.sampled_from([Verdict.PASS, Verdict.FAIL]))
+    def arms_compare(self, ratio: tuple[float, float], verdict: Verdict) -> None:
+        self.world.comparison_ratio, self.world.comparison = ratio, verdict
+        self.world.run(60)
 
     @rule(speculation=st.sampled_from(list(PROPOSERS)))
     def other_proposers(self, speculation: str) -> None:
         self.world.change(speculation=PROPOSERS[speculation])
+        self.world.run(20)
 
     @rule(engine=st.sampled_from(list(ENGINES)))
     def other_engine(self, engine: str) -> None:
         self.world.change(engine=ENGINES[engine])
+        self.world.run(60)
 
     @rule(replicas=st.integers(1, 5), extra=st.integers(0, 2))
     def other_size(self, replicas: int, extra: int) -> None:
@@ -120,6 +152,7 @@ class Life(RuleBasedStateMachine):
         for (fingerprint, bench), arm in self.world.arms.items():
             if arm.role is role and not bench:
                 crash(self.world, fingerprint, out_of_memory=out_of_memory)
+        self.world.run(10)
 
     @rule(roles=st.frozensets(st.sampled_from(list(ArmRole))))
     def arms_cannot_start(self, roles: frozenset[ArmRole]) -> None:
@@ -137,6 +170,7 @@ class Life(RuleBasedStateMachine):
     def a_person_commands(self, verb: str) -> None:
         self.nonce += 1
         self.world.command = Command(verb, str(self.nonce))
+        self.world.run(10)
 
     @rule(writes=st.integers(0, 8))
     def the_operator_dies(self, writes: int) -> None:
@@ -174,8 +208,10 @@ class Life(RuleBasedStateMachine):
         world = self.world
         world.capacity, world.answer, world.comparison = 100, Answer.OK, Verdict.PASS
         world.suspicions, world.job_fails, world.breaker = (), False, False
+        world.comparison_ratio = (0.55, 0.65)
         world.pod_acceptance, world.gain = (lambda pod: 0.7), (lambda tier, piece: 1.6)
         world.change(paused=False)
+        world.command = None
         world.heal()
         self.rests()
 

@@ -1,0 +1,115 @@
+"""Hard faults as Kubernetes shows them: what counts, and what must not."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from specfleet.api.status import ArmRole
+from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
+from specfleet.decide.observation import ArmView, PodView, Proof
+
+NOW = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
+TIMEOUT = 600.0
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def pod(name: str = "p1", **fields: Any) -> PodView:
+    """A pod that has served for an hour, unless said otherwise."""
+    given = {"created": ago(3600), "ready_since": ago(3500), "proof": Proof.PROVEN, **fields}
+    return PodView(name, name, "10.0.0.1", **given)
+
+
+def arm(*pods: PodView) -> ArmView:
+    return ArmView("arm", ArmRole.SPECULATIVE, "f1", len(pods), pods)
+
+
+def dead(name: str = "p1", **fields: Any) -> PodView:
+    return pod(name, **{"ready_since": None, "proof": Proof.PENDING, **fields})
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [
+        ([pod()], None),
+        ([pod(restarts=1, last_restart=ago(5))], None),
+        ([pod(restarts=2, last_restart=ago(5), last_run_started=ago(60))], "CrashLoop"),
+        ([pod(restarts=9, last_restart=ago(5), last_run_started=ago(86400))], None),
+        ([pod(restarts=9, last_restart=ago(601), last_run_started=ago(700))], None),
+        ([pod("a", restarts=1, last_restart=ago(5)), pod("b", restarts=1, last_restart=ago(50))], "CrashLoop"),
+        ([pod(restarts=1, last_restart=ago(5), out_of_memory=True)], "OutOfMemory"),
+        ([pod(restarts=1, last_restart=ago(3000), out_of_memory=True)], None),
+    ],
+    ids=[
+        "healthy",
+        "one crash",
+        "twice within a minute",
+        "many over weeks and one now",
+        "a loop that ended",
+        "two pods once each",
+        "out of memory",
+        "out of memory long ago",
+    ],
+)
+def test_a_crash_loop_is_two_crashes_within_ten_minutes_or_one_out_of_memory(
+    pods: list[PodView], reason: str | None
+) -> None:
+    fault = crash_fault(arm(*pods), NOW)
+    assert (fault.reason if fault else None) == reason
+
+
+def test_no_arm_has_no_fault() -> None:
+    assert crash_fault(None, NOW) is None
+    assert start_fault(None, NOW, TIMEOUT) is None
+    assert no_room(None, NOW) is None
+
+
+def test_an_arm_that_never_answers_times_out_with_what_its_pod_said() -> None:
+    fault = start_fault(arm(dead(created=ago(601), failure="ImagePullBackOff; no such image")), NOW, TIMEOUT)
+    assert fault is not None
+    assert fault.reason == "StartTimeout"
+    assert "no such image" in fault.message
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        dead(created=ago(599)),
+        dead(created=ago(86400), unready_since=ago(10)),
+        dead(created=ago(86400), deleting=True),
+        pod(created=ago(86400), ready_since=ago(20), proof=Proof.PENDING),
+    ],
+    ids=["still starting", "fell out of readiness just now", "on its way out", "ready and not asked yet"],
+)
+def test_waiting_is_counted_from_when_the_pod_stopped_serving_not_from_its_birth(waiting: PodView) -> None:
+    assert start_fault(arm(waiting), NOW, TIMEOUT) is None
+
+
+def test_one_serving_pod_is_enough_for_an_arm_not_to_time_out() -> None:
+    assert start_fault(arm(pod("a"), dead("b", created=ago(9999))), NOW, TIMEOUT) is None
+
+
+def test_a_pod_that_answers_as_something_else_is_named() -> None:
+    wrong = pod(proof=Proof.CONTRADICTED, proof_message="answers with fingerprint x, expected f1")
+    fault = start_fault(arm(wrong), NOW, TIMEOUT)
+    assert fault is not None
+    assert fault.reason == "EngineContradictsSpec"
+    assert "expected f1" in fault.message
+
+
+@pytest.mark.parametrize(("seconds", "full"), [(60, False), (121, True)])
+def test_a_pod_without_a_place_for_two_minutes_means_no_room(seconds: float, full: bool) -> None:
+    waiting = dead(unschedulable_since=ago(seconds), unschedulable_message="insufficient nvidia.com/gpu")
+    assert (no_room(arm(waiting), NOW) is not None) == full
+
+
+def test_two_engines_under_one_tag_are_a_mismatch_and_say_what_to_do() -> None:
+    old = pod("a", image_digest="sha256:1", engine_version="0.32.0")
+    new = pod("b", image_digest="sha256:2", engine_version="0.32.1")
+    fault = engine_mismatch(arm(old), arm(new))
+    assert fault is not None
+    assert "digest" in fault.message
+    assert engine_mismatch(arm(old), arm(old)) is None
+    assert engine_mismatch(arm(old), None) is None
