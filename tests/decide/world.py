@@ -116,7 +116,9 @@ class World:
     """plain / speculative time per token in a benchmark cell."""
     requests_per_second: float = 4.0
     """User requests over all pods; 0: no traffic."""
+    name: str = "llama"
     answer: Answer = Answer.OK
+    message: str = "scripted"
     suspicions: tuple[Suspicion, ...] = ()
     comparison: Verdict = Verdict.PASS
     comparison_ratio: tuple[float, float] = (0.55, 0.65)
@@ -146,7 +148,7 @@ class World:
     # --- what the operator sees -------------------------------------------------------------------------------
 
     def deployment(self) -> SpeculativeDeployment:
-        meta = {"name": "llama", "namespace": "ml", "uid": "u-1", "generation": self.generation}
+        meta = {"name": self.name, "namespace": "ml", "uid": "u-1", "generation": self.generation}
         body: dict[str, Any] = {"metadata": meta, "spec": self.spec}
         if self.status is not None:
             body["status"] = self.status.to_wire()
@@ -257,7 +259,7 @@ class World:
     def _report(self) -> WatchReport:
         status = self.status
         if self.answer is not Answer.OK or status is None:
-            return WatchReport(answer=self.answer, message="scripted")
+            return WatchReport(answer=self.answer, message=self.message)
         since = status.step_since or status.last_change or START
         if status.investigation is not None:
             since = status.investigation.restarted_at or status.investigation.stage_since or since

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, merge_conditions
+from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, find_condition, merge_conditions
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
 from specfleet.decide.faults import no_room, start_fault
 from specfleet.decide.observation import Observation
@@ -10,6 +10,9 @@ from specfleet.decide.watch_report import Answer, Attribution
 
 IN_TRIAL = (Phase.BENCHMARKING, Phase.CANARY, Phase.INVESTIGATING)
 REFUSED = (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD)
+
+
+FROM_WATCH = (ConditionType.METRICS_AVAILABLE, ConditionType.DRIFT_DETECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,15 @@ def conditions(obs: Observation, status: DeploymentStatus) -> list[Condition]:
         )
         for kind, one in said.items()
     ]
-    return merge_conditions(status.conditions, fresh)
+    return merge_conditions(status.conditions, [_steady(one, status.conditions) for one in fresh])
+
+
+def _steady(fresh: Condition, before: list[Condition]) -> Condition:
+    """Numbers of the watch change with every window; what was said first stays until something else is to be said."""
+    known = find_condition(before, fresh.type)
+    if fresh.type not in FROM_WATCH or known is None or (known.status, known.reason) != (fresh.status, fresh.reason):
+        return fresh
+    return fresh.model_copy(update={"message": known.message})
 
 
 def serving_pods(obs: Observation) -> int:

@@ -1,0 +1,155 @@
+"""Carrying a benchmark through: which Job runs when, what is recorded, and when a verdict may be taken."""
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.status import ArmRole, BenchmarkProgress, Phase, Verdict
+from specfleet.decide.units import CELLS_PER_UNIT, all_cells, complete_pairs, next_unit, units
+
+from tests.decide.world import START, World, spec_of
+
+PLAIN, DRAFTED = ArmRole.BASELINE, ArmRole.SPECULATIVE
+
+
+def progress(**fields: Any) -> BenchmarkProgress:
+    given = {"id": "b1", "purpose": "Qualify", "candidate": "f2", "started": START, "pairs_planned": 3, **fields}
+    return BenchmarkProgress.model_validate(given)
+
+
+def spec(**benchmark: Any) -> DeploymentSpec:
+    return DeploymentSpec.model_validate(spec_of(benchmark={**spec_of()["benchmark"], **benchmark}))
+
+
+def test_side_by_side_every_unit_is_a_whole_pair() -> None:
+    assert [(one.name, one.roles) for one in units(spec(), progress(), True)] == [
+        ("p0", (PLAIN, DRAFTED)),
+        ("p1", (PLAIN, DRAFTED)),
+        ("p2", (PLAIN, DRAFTED)),
+    ]
+
+
+def test_taking_turns_the_order_is_ab_ba_ab_so_that_each_arm_is_swapped_as_rarely_as_possible() -> None:
+    listed = units(spec(), progress(), False)
+    assert [one.roles for one in listed] == [(PLAIN,), (DRAFTED,), (DRAFTED,), (PLAIN,), (PLAIN,), (DRAFTED,)]
+    swaps = sum(a.roles != b.roles for a, b in pairwise(listed))
+    assert swaps == 3
+
+
+def test_capacity_is_measured_first_where_a_tier_is_a_share_of_it() -> None:
+    tiers = [{"name": "low", "capacityRatio": 0.3}, {"name": "peak", "concurrency": 16}]
+    listed = units(spec(tiers=tiers), progress(), True)
+    assert listed[0].name == "capacity"
+    assert listed[0].roles == (PLAIN,)
+
+
+def test_a_large_matrix_is_cut_so_that_a_result_fits_a_termination_message() -> None:
+    slices = [{"name": f"s{index}"} for index in range(8)]
+    tiers = [{"name": f"t{index}", "requestsPerSecond": index + 1} for index in range(6)]
+    large = spec(slices=slices, tiers=tiers)
+    listed = [one for one in units(large, progress(), True) if one.pair == 0]
+    assert all(len(one.cells) <= CELLS_PER_UNIT for one in listed)
+    assert tuple(cell for one in listed for cell in one.cells) == all_cells(large)
+
+
+def test_only_the_named_cells_are_measured() -> None:
+    assert units(spec(), progress(cells=["low/code"]), True)[0].cells == (("low", "code"),)
+
+
+def test_the_next_unit_follows_from_the_evidence_alone() -> None:
+    world = World()
+    world.run(3600, until=lambda one: len(one.evidence) == 2)
+    assert world.status is not None
+    mine = world.status.benchmark
+    assert mine is not None
+    following = next_unit(world.observation().spec, mine, True, tuple(world.evidence))
+    assert following is not None
+    assert following.name == "p2"
+    assert complete_pairs(world.observation().spec, mine, True, tuple(world.evidence)) == 2
+    other = mine.model_copy(update={"id": "another"})
+    first = next_unit(world.observation().spec, other, True, tuple(world.evidence))
+    assert first is not None
+    assert first.name == "p0", "evidence of another benchmark does not count"
+
+
+def test_every_unit_is_recorded_once_with_its_cost() -> None:
+    world = World()
+    world.run_to(Phase.CANARY)
+    assert [one.unit for one in world.evidence] == ["p0", "p1", "p2"]
+    assert all(one.gpu_seconds == 30 for one in world.evidence), "two pods for 15 s"
+    assert world.status is not None
+    assert world.status.gpu_hours_spent == pytest.approx(90 / 3600, abs=1e-3)
+
+
+def test_a_declared_early_look_ends_the_benchmark_when_the_gain_is_clear() -> None:
+    benchmark = {**spec_of()["benchmark"], "pairs": 6, "looks": [3]}
+    world = World(spec=spec_of(benchmark=benchmark))
+    world.run_to(Phase.CANARY)
+    assert len(world.evidence) == 3
+
+
+def test_without_a_declared_look_nothing_is_judged_before_the_last_pair() -> None:
+    benchmark = {**spec_of()["benchmark"], "pairs": 5}
+    world = World(spec=spec_of(benchmark=benchmark))
+    world.run_to(Phase.CANARY)
+    assert len(world.evidence) == 5
+
+
+def test_a_used_up_time_budget_ends_the_benchmark_without_a_promotion() -> None:
+    benchmark = {**spec_of()["benchmark"], "pairs": 32, "timeBudgetSeconds": 60}
+    world = World(spec=spec_of(benchmark=benchmark))
+    world.run(600, until=lambda one: bool(one.decisions("Judge")))
+    judged = world.decisions("Judge")[0]
+    assert judged.verdict is not Verdict.PASS
+    assert len(world.evidence) < 32
+
+
+def test_a_job_that_dies_is_repeated_under_another_name_and_its_first_result_is_never_mistaken() -> None:
+    world = World(job_fails=True)
+    world.run(600, until=lambda one: bool(one.decisions("RepeatUnit")))
+    world.job_fails = False
+    world.run_to(Phase.CANARY)
+    names = {plan.job.unit for plan in world.plans if plan.job}
+    assert {"p0", "p0-r1"} <= names
+    assert [one.unit for one in world.evidence] == ["p0", "p1", "p2"]
+
+
+def test_a_job_is_started_only_on_pods_that_serve_and_only_one_at_a_time() -> None:
+    world = World()
+    world.run_to(Phase.CANARY)
+    for plan in world.plans:
+        if plan.job is not None:
+            assert set(plan.job.pods) == set(plan.job.arms)
+    order = [plan.job.unit for plan in world.plans if plan.job]
+    assert list(dict.fromkeys(order)) == sorted(set(order))
+
+
+def test_a_benchmark_ends_in_a_hold_when_the_plain_benchmark_pod_crashes() -> None:
+    world = World()
+    world.run_to(Phase.BENCHMARKING)
+    world.immune = {pod.uid for (_, bench), arm in world.arms.items() if not bench for pod in arm.pods}
+    world.broken_roles = frozenset({ArmRole.BASELINE})
+    world.run_to(Phase.HELD)
+    assert world.status is not None
+    assert world.status.phase_reason == "BaselineUnstable"
+    assert not [trial for trial in world.status.trials if trial.verdict is Verdict.FAIL]
+
+
+def test_benchmark_pods_wait_while_serving_pods_need_the_spare_room() -> None:
+    world = World(spec=spec_of(replicas=2, capacity={"maxExtraReplicas": 1}))
+    world.run_to(Phase.BENCHMARKING)
+    world.change(replicas=3)
+    world.run(20)
+    assert len(world.pods()) <= 4
+    world.run_to(Phase.SPECULATIVE)
+    assert not world.lost
+
+
+def test_a_benchmark_takes_the_time_that_its_pods_and_runs_take_and_no_more() -> None:
+    world = World()
+    world.run_to(Phase.BENCHMARKING)
+    begun = world.now
+    world.run_to(Phase.CANARY)
+    assert world.now - begun < timedelta(seconds=120)
