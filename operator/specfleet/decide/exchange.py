@@ -22,7 +22,7 @@ class Room:
     replicas: int
     """spec.replicas: pods that should serve."""
     extra: int
-    """Pods beyond `replicas` that this exchange may use."""
+    """Pods beyond `replicas` that this exchange may use; negative while benchmark pods hold more than is declared."""
     floor: int
     """Fewest serving pods that a scale-down may leave."""
 

@@ -82,8 +82,9 @@ def room(obs: Observation) -> Room:
     used = sum(max(arm.replicas, arm.occupying) for arm in obs.bench)
     full = any(no_room(arm, obs.now) is not None for arm in obs.arms)
     lowest = max(0, replicas - obs.spec.rollout.max_unavailable)
+    left = declared - used
     if declared == 0:
-        return Room(replicas=replicas, extra=0, floor=lowest)
+        return Room(replicas=replicas, extra=left, floor=lowest)
     if full:
-        return Room(replicas=replicas, extra=0, floor=max(1, lowest))
-    return Room(replicas=replicas, extra=max(0, declared - used), floor=replicas)
+        return Room(replicas=replicas, extra=min(0, left), floor=max(1, lowest))
+    return Room(replicas=replicas, extra=left, floor=replicas)
