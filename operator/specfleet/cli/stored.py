@@ -18,6 +18,8 @@ from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import DecisionRecord
 
+JUDGE = "Judge"
+"""DecisionRecord.action of a verdict; later actions name the same evidence with reasons of their own."""
 Model = TypeVar("Model", SpeculativeDeployment, evidence_kind.SpeculativeBenchmark)
 
 
@@ -110,19 +112,20 @@ def benchmarks(objects: Sequence[dict[str, Any]]) -> list[StoredBenchmark]:
         items.sort(key=lambda item: (item[1].pair, item[1].unit))
         names = tuple(name for name, _ in items)
         evidence = tuple(one for _, one in items)
-        found.append(StoredBenchmark(deployment, benchmark, names, evidence, _decision(deployment, names)))
+        units = {f"-{one.benchmark}-{one.unit}" for one in evidence}
+        found.append(StoredBenchmark(deployment, benchmark, names, evidence, _decision(deployment, units)))
     return sorted(found, key=lambda item: item.evidence[0].started)
 
 
-def _decision(deployment: SpeculativeDeployment, names: Sequence[str]) -> DecisionRecord | None:
-    """The newest recorded judgement that rests on one of these objects."""
+def _decision(deployment: SpeculativeDeployment, units: set[str]) -> DecisionRecord | None:
+    """The newest recorded judgement that rests on one of these units (names may be shortened in front)."""
     if deployment.status is None:
         return None
     records = [
         *deployment.status.history,
         *([deployment.status.last_decision] if deployment.status.last_decision else []),
     ]
-    mine = [one for one in records if one.verdict is not None and set(one.evidence) & set(names)]
+    mine = [one for one in records if one.action == JUDGE and any(name.endswith(tuple(units)) for name in one.evidence)]
     return max(mine, key=lambda one: one.time, default=None)
 
 

@@ -66,11 +66,8 @@ def recompute(stored: StoredBenchmark) -> Recomputed:
     spec, record = stored.deployment.spec, stored.decision
     evidence = stored.measured
     if record is not None:
-        known = set(record.evidence)
         evidence = tuple(
-            one
-            for name, one in zip(stored.names, stored.evidence, strict=True)
-            if name in known and one.purpose != "Capacity"
+            one for one in evidence if any(name.endswith(f"-{one.benchmark}-{one.unit}") for name in record.evidence)
         )
     verdict = rule(spec, evidence)
     if verdict.need_more:

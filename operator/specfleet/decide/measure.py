@@ -126,6 +126,15 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
     return verdict
 
 
+def evidence_names(turn: Turn) -> tuple[str, ...]:
+    """Objects that the present benchmark's verdict rests on, those of this turn included (verify reads them)."""
+    progress = turn.status.benchmark
+    if progress is None:
+        return ()
+    mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
+    return tuple(f"{turn.obs.deployment.name}-{progress.id}-{one.unit}" for one in mine)
+
+
 def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | None:
     now = turn.obs.now
     moved = engine_mismatch(turn.obs.bench_arm(turn.obs.baseline.fingerprint), turn.obs.bench_arm(progress.candidate))

@@ -47,11 +47,7 @@ def _interrupted(turn: Turn, candidate: WantedArm, outcome: measure.Interruption
 def _judged(turn: Turn, candidate: WantedArm, outcome: BenchmarkVerdict) -> None:
     progress = turn.status.benchmark
     assert progress is not None
-    names = tuple(
-        f"{turn.obs.deployment.name}-{progress.id}-{one.unit}"
-        for one in (*turn.obs.evidence, *turn.record)
-        if one.benchmark == progress.id
-    )
+    names = measure.evidence_names(turn)
     turn.set(cells=list(outcome.cells))
     turn.decide("Judge", outcome.reason, f"{candidate.label}: {outcome.message}", outcome.verdict, names)
     if outcome.verdict is Verdict.ERROR:

@@ -164,10 +164,10 @@ def _rebenchmark(turn: Turn, case: Investigation) -> None:
 def _judged(turn: Turn, case: Investigation, outcome: BenchmarkVerdict) -> None:
     turn.set(cells=_merge_cells(turn, outcome))
     if outcome.verdict is Verdict.FAIL and rollback_allowed(turn):
-        turn.decide("Judge", outcome.reason, outcome.message, Verdict.FAIL)
+        turn.decide("Judge", outcome.reason, outcome.message, Verdict.FAIL, measure.evidence_names(turn))
         start_rollback(turn, case.signal, f"{case.message}; measured again: {outcome.message}")
         return
-    turn.decide("Judge", outcome.reason, outcome.message, outcome.verdict)
+    turn.decide("Judge", outcome.reason, outcome.message, outcome.verdict, measure.evidence_names(turn))
     if outcome.verdict is Verdict.PASS:
         _close(
             turn,
