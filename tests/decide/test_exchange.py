@@ -173,7 +173,8 @@ def test_a_serving_pod_leaves_only_after_the_gateway_had_time_to_look_away(
         weights, since, now = dict(cluster.weights), cluster.since, cluster.now
         move = cluster.step(target, room)
         for name in NAMES:
-            if move.replicas[name] < min(before[name], serving[name]):
+            alone = serving[name] == sum(serving.values())  # then there is nowhere to look
+            if move.replicas[name] < min(before[name], serving[name]) and not (alone and room.floor == 0):
                 assert weights.get(name, 0) <= move.replicas[name]
                 assert (now - since).total_seconds() >= SETTLE_SECONDS
         if move.done:
