@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,12 +52,18 @@ def load_quickstart() -> Object:
 
 
 def overlaid(example: Object, place: Place, changes: Mapping[str, Any] | None = None, faults: bool = True) -> Object:
-    """The example in a namespace, with the faults' Secret mounted. `changes` are merged into spec."""
+    """The example in a namespace, with the faults' Secret mounted. `changes` are merged into spec.
+
+    GATEWAY=NAMESPACE/NAME in the environment names the Gateway of a cluster of one's own.
+    """
     made = copy.deepcopy(example)
     made["metadata"] = {"name": place.name, "namespace": place.namespace}
     spec = made["spec"]
     spec["engine"]["image"] = engine_image()
     spec["traffic"]["hostnames"] = [place.hostname]
+    if "GATEWAY" in os.environ:
+        space, _, name = os.environ["GATEWAY"].partition("/")
+        spec["traffic"]["parentRefs"] = [{"name": name, "namespace": space}]
     if faults:
         template = spec.setdefault("template", {})
         template["volumes"] = [{"name": "faults", "secret": {"secretName": FAULTS_SECRET}}]

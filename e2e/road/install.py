@@ -40,7 +40,8 @@ def image_prefix() -> str:
             "CLUSTER=existing and CLUSTER=kind take images from a registry that the nodes can reach. Build and push\n"
             f"  docker build -t PREFIX/specfleet:{OPERATOR_TAG} -f {OPERATOR_FILE} .\n"
             f"  docker build -t PREFIX/vllm-sim:{ENGINE_TAG} images/vllm-sim\n"
-            "(for kind: `kind load docker-image` instead of a push) and set IMAGE_PREFIX=PREFIX"
+            "(for kind: `kind load docker-image` instead of a push) and set IMAGE_PREFIX=PREFIX.\n"
+            "GATEWAY=NAMESPACE/NAME names the Gateway that the example is reached by (GATEWAY_URL leads to it)."
         )
     return prefix
 

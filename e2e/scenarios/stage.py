@@ -118,7 +118,12 @@ class Stage:
 
 @contextmanager
 def on_stage(
-    access: Access, space: str, name: str, changes: Mapping[str, Any] | None = None, rate: float = 6.0
+    access: Access,
+    space: str,
+    name: str,
+    changes: Mapping[str, Any] | None = None,
+    rate: float = 6.0,
+    long_streams: int = 2,
 ) -> Iterator[Stage]:
     """Apply the example with `changes` in a namespace and remove it afterwards."""
     place = Place(space, name)
@@ -131,7 +136,9 @@ def on_stage(
     recorder = Recorder(access, place)
     log: Path = LOGS / f"requests-{space}-{name}.jsonl"
     log.unlink(missing_ok=True)
-    traffic = TrafficProcess(access.gateway_url, place.hostname, str(body["spec"]["model"]["name"]), log, rate=rate)
+    traffic = TrafficProcess(
+        access.gateway_url, place.hostname, str(body["spec"]["model"]["name"]), log, rate, long_streams
+    )
     stage = Stage(access, place, recorder, Narrator(recorder), traffic)
     recorder.start()
     try:

@@ -47,7 +47,7 @@ def test_an_image_that_cannot_start_is_said_in_a_condition(access: Access, space
 
 def test_a_changed_image_that_cannot_start_leaves_the_stable_arm_serving(access: Access, space: str) -> None:
     small = {"replicas": 2, "speculation": None}
-    with on_stage(access, space, "bad-update", small, rate=3.0) as stage:
+    with on_stage(access, space, "bad-update", small, rate=3.0, long_streams=0) as stage:
         stage.start_traffic()
         changed = overlaid(load_quickstart(), stage.place, small)
         changed["spec"]["engine"]["image"] = "localhost/no-such-engine:0.32.0"
