@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,11 @@ def running(
         words += ["--speculative-config", json.dumps(speculative)]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            words, stdout=output, stderr=subprocess.STDOUT, env=environment(profile, **(env or {}))
+            words,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment(profile, **(env or {})),
+            start_new_session=True,
         )
     engine = RunningEngine(process, f"http://127.0.0.1:{port}", log)
 
@@ -165,8 +169,9 @@ def running(
         wait_until(answers, START_SECONDS, "/health")
         yield engine
     finally:
-        if process.poll() is None:
-            process.kill()
+        # The whole group: a real engine has children that outlive a killed parent.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

@@ -123,6 +123,12 @@ def test_out_of_memory_ends_the_process(exit_code: int, expected: int, folder: P
         assert "CUDA out of memory" in engine.log.read_text()
 
 
+def test_out_of_memory_without_a_minimum_load_ends_an_idle_engine(folder: Path) -> None:
+    with running(folder, env=ON, profile={"engine_dead_seconds": 0.1}) as engine:
+        _post(engine, {"kind": "out_of_memory", "exit_code": 1})
+        assert engine.exit_code() == 1
+
+
 def test_a_crash_on_the_first_request_answers_500_and_ends(folder: Path) -> None:
     with running(folder, env=ON, profile={"engine_dead_seconds": 0.3}) as engine:
         _post(engine, {"kind": "crash_on_request", "exit_code": 1})
@@ -212,6 +218,15 @@ def test_a_broken_file_keeps_the_last_good_faults(tmp_path: Path) -> None:
     os.utime(file, (1, 1))
     assert source.poll(2e9).hang
     assert "faults.json" in source.error
+
+
+def test_a_fault_told_by_file_and_by_post_works_once(tmp_path: Path) -> None:
+    file = tmp_path / "faults.json"
+    document = [{"id": "slow", "kind": "slow_steps", "factor": 3}]
+    file.write_text(json.dumps(document))
+    source = FaultSource(PLAIN, {"VLLM_SIM_FAULTS_FILE": str(file)})
+    source.poll(2e9)
+    assert source.post(document).step_factor == 3.0
 
 
 def test_a_fault_without_a_time_keeps_its_first_one_when_the_file_changes(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ class Endpoints:
             return
         if request.method == "POST":
             try:
-                self._engine.faults = self._faults.post(json.loads(request.body or b"[]"))
+                self._engine.apply_faults(self._faults.post(json.loads(request.body or b"[]")))
             except (FaultError, ValueError) as error:
                 raise ApiError(400, "BadRequestError", str(error)) from None
         response.send(200, json.dumps(self._faults.describe()).encode())

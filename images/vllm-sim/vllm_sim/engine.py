@@ -54,6 +54,16 @@ class Engine:
         """Requests running or waiting."""
         return len(self._scheduler.running) + len(self._scheduler.waiting)
 
+    def apply_faults(self, faults: ActiveFaults) -> None:
+        """What is broken from now on. An out-of-memory fault without a minimum load ends an idle engine too."""
+        self.faults = faults
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        exit_code = self.faults.out_of_memory
+        if exit_code is not None and len(self._scheduler.running) >= self.faults.out_of_memory_running:
+            self.die(exit_code, "CUDA out of memory")
+
     def submit(self, sequence: Sequence) -> None:
         """Take a request. Raises EngineDeadError."""
         if self.dead:
@@ -100,8 +110,8 @@ class Engine:
         if faults.hang:
             self._loop.call_later(HANG_CHECK_SECONDS, self._resume)
             return
-        if faults.out_of_memory is not None and len(self._scheduler.running) >= faults.out_of_memory_running:
-            self.die(faults.out_of_memory, "CUDA out of memory")
+        self._check_memory()
+        if self.dead:
             return
         if not self._scheduler.running and self._scheduler.waiting:
             start = max(start, self._scheduler.waiting[0].arrival)

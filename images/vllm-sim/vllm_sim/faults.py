@@ -223,7 +223,9 @@ class FaultSource:
                 self._modified, self._from_file = None, []
             except (OSError, ValueError) as error:
                 self.error = f"{self._path}: {error}"
-        active = combine(self._from_file + self._posted, self._identity, now)
+        # One fault told twice, by file and by POST, is one fault: the id says so, and the posted one counts.
+        faults = {fault.id: fault for fault in (*self._from_file, *self._posted)}
+        active = combine(list(faults.values()), self._identity, now)
         # The same effect keeps the same object: requests compare it by identity.
         if active != self.active:
             self.active = active

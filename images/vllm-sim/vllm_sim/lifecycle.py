@@ -80,7 +80,7 @@ class Service:
     async def _poll_faults(self) -> None:
         while True:
             before = self._engine.faults.ids
-            self._engine.faults = self._faults.poll(time.time())
+            self._engine.apply_faults(self._faults.poll(time.time()))
             if self._engine.faults.ids != before:
                 engine_log.info("faults.py:1", f"[sim] active faults: {', '.join(self._engine.faults.ids) or 'none'}")
             await asyncio.sleep(FAULT_POLL_SECONDS)
