@@ -9,6 +9,7 @@ from specfleet.api.status import Verdict
 from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
 from specfleet.cli.stored import StoredBenchmark, UnusableInputError, benchmarks, read_objects
 from specfleet.decide.evidence import BenchmarkVerdict, judge, judge_suspicion
+from specfleet.decide.measure import NAMES_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def recompute(stored: StoredBenchmark) -> Recomputed:
     rule = judge_suspicion if stored.purpose == "Suspicion" else judge
     spec, record = stored.deployment.spec, stored.decision
     evidence = stored.measured
-    if record is not None:
+    if record is not None and len(record.evidence) < NAMES_KEPT:
         evidence = tuple(
             one for one in evidence if any(name.endswith(f"-{one.benchmark}-{one.unit}") for name in record.evidence)
         )

@@ -12,6 +12,8 @@ from specfleet.decide.turn import Turn
 from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, units
 
 JOB_RETRIES = 3
+NAMES_KEPT = 32
+"""DecisionRecord.evidence holds no more; a benchmark of more units is reproduced from all that is stored of it."""
 SIDE_BY_SIDE_EXTRA = 2
 
 
@@ -127,12 +129,12 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
 
 
 def evidence_names(turn: Turn) -> tuple[str, ...]:
-    """Objects that the present benchmark's verdict rests on, those of this turn included (verify reads them)."""
+    """Objects that the present benchmark's verdict rests on, those of this turn included; the newest NAMES_KEPT."""
     progress = turn.status.benchmark
     if progress is None:
         return ()
     mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
-    return tuple(f"{turn.obs.deployment.name}-{progress.id}-{one.unit}" for one in mine)
+    return tuple(f"{turn.obs.deployment.name}-{progress.id}-{one.unit}" for one in mine)[-NAMES_KEPT:]
 
 
 def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | None:
