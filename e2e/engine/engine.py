@@ -16,8 +16,8 @@ from typing import Any
 
 from e2e.engine.set_up import environment, folder
 
-START_SECONDS = 300
-ANSWER_SECONDS = 120
+START_SECONDS = 900
+ANSWER_SECONDS = 300
 STOP_SECONDS = 60
 PROMPT = "the operator compares both arms and keeps the one that the evidence favours . the operator compares"
 
@@ -80,7 +80,7 @@ def running(args: Sequence[str], port: int, log: Path, with_suffix: bool = False
     """An engine with these arguments; ended, with its children, at the end."""
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            ["nice", "-n", "15", str(folder() / "bin" / "vllm"), "serve", *args],
+            [str(folder() / "bin" / "vllm"), "serve", *args],
             stdout=stream,
             stderr=subprocess.STDOUT,
             env={**environment(with_suffix), **variables},

@@ -116,7 +116,7 @@ def arguments(model: DeploymentSpec) -> list[str]:
 def ask(listed: list[list[str]]) -> list[Answer]:
     """What the engine says to each argument list."""
     done = subprocess.run(
-        ["nice", "-n", "15", python(), "-m", "e2e.engine.ask"],
+        [python(), "-m", "e2e.engine.ask"],
         input=json.dumps(listed),
         text=True,
         capture_output=True,
@@ -177,3 +177,24 @@ def test_what_the_rules_accept_the_engine_accepts(name: str, models: Path, answe
     raw = spec(models, proposers(models).get(name))
     assert [one for one in read(raw)[1] if one.severity is Severity.REFUSE] == []
     assert answers[f"accepted {name}"] is None
+
+
+def test_lint_with_the_engine_reports_what_only_the_engine_knows(models: Path, tmp_path: Path) -> None:
+    more = ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "512"]
+    raw = spec(models, proposers(models)["ngram"], args=[*ARGS, *more])
+    assert [one for one in read(raw)[1] if one.severity is Severity.REFUSE] == []
+    header = {"apiVersion": "specfleet.dev/v1alpha1", "kind": "SpeculativeDeployment", "metadata": {"name": "demo"}}
+    file = tmp_path / "demo.json"
+    file.write_text(json.dumps({**header, "spec": raw}))
+    done = subprocess.run(
+        [python(), "-m", "specfleet.cli.main", "lint", "--with-engine", "--format", "json", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment(), "PYTHONPATH": str(OPERATOR)},
+        timeout=1800,
+    )
+    assert done.returncode == 1, done.stderr[-2000:]
+    found_by_engine = [one for one in json.loads(done.stdout)[0]["findings"] if one["rule"] == "EngineRefuses"]
+    assert "max_num_batched_tokens (512)" in found_by_engine[0]["message"]
+    assert {one["path"] for one in found_by_engine} == {"spec", "spec.speculation"}
