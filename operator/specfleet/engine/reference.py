@@ -96,7 +96,7 @@ def _rules(title: str, rules: Sequence[Rule[C]]) -> Iterable[str]:
         what = (rule.find.__doc__ or "").strip()
         yield f"### {rule.id}\n"
         yield f"{what}\n"
-        yield f"- severity: {rule.severity}; the engine shows it {rule.shows}"
+        yield f"- severity: {rule.severity}; it would show {rule.shows}"
         yield f"- vLLM: {_span(rule.since, rule.last)}"
         yield f"- why: {rule.why}"
         yield f"- instead: {rule.remedy}"
