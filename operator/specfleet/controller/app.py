@@ -104,6 +104,8 @@ class App:
         """A SpeculativeDeployment appeared, changed or went."""
         key = (body["metadata"]["namespace"], body["metadata"]["name"])
         if event_type == "DELETED" or body["metadata"].get("deletionTimestamp"):
+            if self.fleet.cache.delete_deployment(body) is None:
+                return
             self.fleet.forget(key)
             self.queue.forget(key)
             self.metrics.forget(*key)
@@ -196,22 +198,24 @@ class App:
         )
         spaces: tuple[str | None, ...] = self.settings.namespaces or (None,)
         listed: set[Key] = set()
+        mark = self.fleet.cache.mark()
         for space in spaces:
             for body in await self._api.list_all(kinds.SPECULATIVE_DEPLOYMENT, space):
                 listed.add(self.fleet.cache.put_deployment(body))
-        for key in set(self.fleet.cache.known()) - listed:
+        for key in self.fleet.cache.missing(listed, mark):
             self.fleet.forget(key)
         for kind in kinds.WATCHED:
             if kind.optional and kind.kind not in self.fleet.optional:
                 continue
             found: dict[Key, list[RawObject]] = {key: [] for key in listed}
+            mark = self.fleet.cache.mark()
             for space in spaces:
                 for body in await self._api.list_all(kind, space, labels.DEPLOYMENT):
                     owner = owner_key(body)
                     if owner in found:
                         found[owner].append(body)
             for key, bodies in found.items():
-                if self.fleet.cache.replace_children(key, kind, bodies):
+                if self.fleet.cache.replace_children(key, kind, bodies, mark):
                     self.queue.add(key)
         pods = {body["metadata"]["uid"] for key in listed for body in self.fleet.cache.children(key, kinds.POD)}
         self.fleet.prober.keep_only(pods)

@@ -83,9 +83,10 @@ class Reconciler:
         self._fleet.cache.put_deployment(body)
         selector = f"{labels.DEPLOYMENT}={base_labels(read_deployment(body))[labels.DEPLOYMENT]}"
         served = [kind for kind in kinds.WATCHED if not kind.optional or kind.kind in self._fleet.optional]
+        mark = self._fleet.cache.mark()
         lists = await asyncio.gather(*(self._api.list_all(kind, namespace, selector) for kind in served))
         for kind, bodies in zip(served, lists, strict=True):
-            self._fleet.cache.replace_children(key, kind, bodies)
+            self._fleet.cache.replace_children(key, kind, bodies, mark)
         return True
 
     async def _act(self, key: Key, obs: Observation, plan: Plan, changes: Changes) -> None:

@@ -11,6 +11,8 @@ from specfleet.kube.port import ConflictError, KubeApi, KubeError, NotFoundError
 
 DURATION_SECONDS = 30
 RENEW_SECONDS = 10
+TRUST_SECONDS = 20
+"""Shorter than what others wait before they take the Lease, so that a write on its way is over before they act."""
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether this process may write now."""
-        return time.monotonic() - self._renewed < DURATION_SECONDS
+        return time.monotonic() - self._renewed < TRUST_SECONDS
 
     def check(self) -> None:
         """Raise LostLeaseError unless the Lease is held."""
@@ -45,9 +47,11 @@ class Lease:
     async def run(self) -> None:
         """Acquire and renew until cancelled."""
         while True:
+            # Counted from before the request: its answer may be slow, and others count from when it was written.
+            asked = time.monotonic()
             try:
                 if await self._try():
-                    self._renewed = time.monotonic()
+                    self._renewed = asked
             except KubeError as error:
                 log.warning("lease %s: %s", self._name, error.message)
             await asyncio.sleep(RENEW_SECONDS if self.held else 2)
