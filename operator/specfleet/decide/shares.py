@@ -1,5 +1,7 @@
 """Error shares of both arms as arrays: is the speculative one worse by more than is allowed, at any traffic?"""
 
+import math
+
 import numpy as np
 
 from specfleet.decide.bank import Rows
@@ -8,29 +10,30 @@ from specfleet.decide.drift import wilson_bounds
 
 DISPERSION = 3.0
 """Errors come in bursts (retries): fewer independent events than counted ones."""
-STRICT_Z = (5.0, 4.0)
+STRICT_Z = (5.0, 4.0, 5.0)
 """Server errors roll back at once, so they have to be surer than 4xx."""
-CONTROL_Z = 2.0
+CONTROL_Z = 3.0
 MIN_EVENTS = 5.0
 MIN_REQUESTS = 20.0
-MEMORY = np.array([0.87, 0.98])
-"""Weight of what was known a window ago (server errors: minutes, 4xx: the best part of an hour), once there are enough
-requests; below that nothing is forgotten."""
+MEMORY = np.array([0.87, 0.98, 0.97])
+"""Weight of what was known a window ago, once there are enough requests; below that nothing is forgotten. Server errors
+are seen with a short memory (an outburst, in minutes) and a long one (a few per cent, in half an hour)."""
 
-SERVER, CLIENT = 0, 1
+SERVER, CLIENT, SERVER_SLOW = 0, 1, 2
+KINDS = 3
 SPECULATIVE, BASELINE = 0, 1
 
 
 class ShareBank:
-    """Recent failed and all requests, [server or client, speculative or baseline, events or requests, row]."""
+    """Recent failed and all requests, [kind, speculative or baseline, events or requests, row]."""
 
     def __init__(self, rows: int) -> None:
-        self.sums = np.zeros((2, 2, 2, rows))
+        self.sums = np.zeros((KINDS, 2, 2, rows))
 
     def grow(self, rows: int) -> None:
         """Make room for so many rows."""
         old = self.sums
-        self.sums = np.zeros((2, 2, 2, rows))
+        self.sums = np.zeros((KINDS, 2, 2, rows))
         self.sums[..., : old.shape[-1]] = old
 
     def clear(self, row: int) -> None:
@@ -49,16 +52,22 @@ class ShareBank:
     def excess(self, row: int, kind: int) -> tuple[float, float, float]:
         """Of one row: share in the speculative arm, in the baseline, and the lower bound of the difference.
 
-        Without baseline requests the difference is against a share of 0.
+        The bound joins the Wilson bounds of both shares (Newcombe's method). Without baseline requests the difference
+        is against a share of 0.
         """
+        kinds = (SERVER, SERVER_SLOW) if kind == SERVER else (kind,)
+        return max((self._excess(row, one) for one in kinds), key=lambda found: found[2])
+
+    def _excess(self, row: int, kind: int) -> tuple[float, float, float]:
         events, requests = self.sums[kind, :, 0, row], self.sums[kind, :, 1, row]
+        ours, plain = _share(events[SPECULATIVE], requests[SPECULATIVE]), _share(events[BASELINE], requests[BASELINE])
         if events[SPECULATIVE] < MIN_EVENTS or requests[SPECULATIVE] < MIN_REQUESTS:
-            return _share(events[0], requests[0]), _share(events[1], requests[1]), -1.0
-        lower, _ = wilson_bounds(events[SPECULATIVE], requests[SPECULATIVE], STRICT_Z[kind], DISPERSION)
+            return ours, plain, -1.0
+        lower = float(wilson_bounds(events[SPECULATIVE], requests[SPECULATIVE], STRICT_Z[kind], DISPERSION)[0])
         upper = 0.0
         if requests[BASELINE] > 0:
             upper = float(wilson_bounds(events[BASELINE], requests[BASELINE], CONTROL_Z, DISPERSION)[1])
-        return _share(events[0], requests[0]), _share(events[1], requests[1]), float(lower) - upper
+        return ours, plain, ours - plain - math.hypot(ours - lower, upper - plain)
 
 
 def server_errors(counts: Floats) -> Floats:
@@ -75,7 +84,8 @@ def all_requests(counts: Floats) -> Floats:
 
 def _events(counts: Floats) -> Floats:
     total = all_requests(counts)
-    return np.stack([np.stack([server_errors(counts), total]), np.stack([counts[Counter.HTTP_CLIENT_ERROR], total])])
+    server, client = server_errors(counts), counts[Counter.HTTP_CLIENT_ERROR]
+    return np.stack([np.stack([events, total]) for events in (server, client, server)])
 
 
 def _share(events: float, requests: float) -> float:

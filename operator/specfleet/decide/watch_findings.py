@@ -10,7 +10,7 @@ from specfleet.api.status import ArmRole
 from specfleet.decide.bank import CONFIRM_REQUESTS, Detector, DetectorBank
 from specfleet.decide.bank import Stage as BankStage
 from specfleet.decide.calibration import LOOKUP_METHODS
-from specfleet.decide.counters import Window
+from specfleet.decide.counters import Floats, Window
 from specfleet.decide.drift import CONFIRM_RATIO, NULL_RATIO, wilson_bounds
 from specfleet.decide.shares import CLIENT, MIN_REQUESTS, SERVER, ShareBank
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
@@ -24,6 +24,8 @@ POD_DISPERSIONS = 5.0
 SHARED_PART = 0.5
 """The control degrades by at least this part of what the speculative arm does: a shared cause."""
 OWN_PART = 0.33
+LEAST_EXCESS = 0.05
+"""Log excess below which it cannot be told whose it is."""
 EXPLAINED_PART = 0.5
 EXPLAINED_LEAST = 0.05
 """A fall of the accepted length (log) below this explains nothing."""
@@ -96,6 +98,8 @@ def _drifts(record: "Record", bank: DetectorBank) -> list[Suspicion]:
         # With n-gram and suffix the acceptance follows the text: it explains, it does not accuse.
         if stage == BankStage.QUIET or (lookup and detector < Detector.TPOT):
             continue
+        if _not_borne_out(bank, detector, row, limits):
+            continue
         signal, severity = _SIGNALS[detector]
         explained = _explained_by_acceptance(record, bank, detector) if not lookup else None
         if explained is not None:
@@ -122,6 +126,17 @@ def _drifts(record: "Record", bank: DetectorBank) -> list[Suspicion]:
             )
         )
     return found
+
+
+def _not_borne_out(bank: DetectorBank, detector: Detector, row: int, limits: Floats) -> bool:
+    """Fresh windows since the suspicion are nearer to normal than to what would confirm it: nothing to tell yet."""
+    seen = float(bank.observed[detector, row])
+    if np.isnan(seen) or bank.pool[2, detector, row] <= 0:
+        return False
+    limit = float(limits[detector])
+    if detector < Detector.TPOT:
+        return seen > (limit + float(bank.rate[int(detector) % 2, row])) / 2
+    return seen < limit / 2
 
 
 def _explained_by_acceptance(record: "Record", bank: DetectorBank, detector: Detector) -> str | None:
@@ -178,7 +193,7 @@ def _attribution(record: "Record", bank: DetectorBank, detector: Detector) -> tu
         return Attribution.HISTORICAL, None
     total, weight = bank.control_pool[level, :, record.row]
     seen = float(bank.observed[detector, record.row])
-    if weight < CONFIRM_REQUESTS / 2 or not np.isfinite(seen):
+    if weight < CONFIRM_REQUESTS or not seen > LEAST_EXCESS:
         return Attribution.PENDING, None
     own, control = seen, float(total / weight)
     if control >= SHARED_PART * own:
