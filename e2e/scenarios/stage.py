@@ -30,6 +30,16 @@ from e2e.road.traffic_process import TrafficProcess
 
 LOGS = ROOT / "build" / "e2e"
 SERVE_SECONDS = 180.0
+SHORT_ROAD: dict[str, Any] = {
+    "benchmark": {"slices": [{"name": "chat", "promptTokens": 256, "outputTokens": 48}]},
+    "rollout": {
+        "steps": [
+            {"weightPercent": 50, "minDurationSeconds": 15, "minRequests": 20},
+            {"weightPercent": 75, "minDurationSeconds": 15, "minRequests": 20},
+        ]
+    },
+}
+"""For scenarios that begin after the promotion: fewer cells and steps."""
 
 
 @dataclass

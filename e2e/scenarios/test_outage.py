@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.road.access import Access
-from e2e.scenarios.stage import Stage, hold_prometheus, on_stage
+from e2e.scenarios.stage import SHORT_ROAD, Stage, hold_prometheus, on_stage
 
 OUTAGE_SECONDS = 120.0
 pytestmark = pytest.mark.long
@@ -36,7 +36,7 @@ def outage(stage: Stage) -> None:
 
 
 def test_two_minutes_in_each_phase_promote_nothing_and_roll_nothing_back(access: Access, space: str) -> None:
-    with on_stage(access, space, "outage") as stage:
+    with on_stage(access, space, "outage", SHORT_ROAD) as stage:
         stage.start_traffic()
         stage.until_phase("Benchmarking", seconds=60)
         outage(stage)
@@ -54,7 +54,7 @@ def test_two_minutes_in_each_phase_promote_nothing_and_roll_nothing_back(access:
 
 
 def test_a_crash_looping_speculative_arm_is_rolled_back_without_prometheus(access: Access, space: str) -> None:
-    with on_stage(access, space, "crashing") as stage:
+    with on_stage(access, space, "crashing", SHORT_ROAD, long_streams=0) as stage:
         stage.start_traffic()
         stage.until_promoted()
         hold_prometheus(running=False)

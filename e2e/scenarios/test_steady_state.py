@@ -14,7 +14,7 @@ from e2e.road.audit import read_writes, steady_state_writes
 from e2e.road.example import RESOURCE, Place, load_quickstart, namespace, overlaid
 from e2e.road.install import OPERATOR_NAMESPACE, operator_pods, service_account
 from e2e.road.verify import operator_metrics
-from e2e.scenarios.stage import on_stage
+from e2e.scenarios.stage import SHORT_ROAD, on_stage
 
 STEADY_SECONDS = 300.0
 MEMORY_BYTES = 150e6
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 def test_promoted_and_healthy_for_five_minutes_writes_nothing(access: Access, space: str) -> None:
     if access.audit_log is None:
         pytest.skip("AUDIT_LOG is not set: writes cannot be counted")
-    with on_stage(access, space, "steady") as stage:
+    with on_stage(access, space, "steady", SHORT_ROAD) as stage:
         stage.start_traffic()
         stage.until_promoted()
         settled = lambda: stage.status.get("calibration") is not None  # noqa: E731
