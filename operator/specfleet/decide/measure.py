@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress
-from specfleet.decide.evidence import BenchmarkVerdict, judge, judge_suspicion
+from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, judge, judge_suspicion
 from specfleet.decide.faults import Fault, crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.observation import ArmView, JobView, Observation
 from specfleet.decide.plan import ArmIntent, JobIntent
@@ -113,8 +113,9 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
     spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or progress.gpu_hours > spec.gpu_hours
     failed_capacity = any(one.purpose == "Capacity" and one.error for one in mine)
     complete = progress.pairs_done >= progress.pairs_planned
-    # Not only in the turn that records: a crash right after the evidence was written must not skip a look.
-    at_look = progress.pairs_done in spec.looks
+    # The judge itself tests nothing between the declared looks; asked after every pair it finds a harness that only
+    # fails, or an engine that breaks under load, before hours are spent on it. Looks count valid pairs, not Jobs.
+    at_look = progress.pairs_done >= MINIMUM_PAIRS
     if not (complete or at_look or spent or failed_capacity):
         return None
     rule = judge_suspicion if progress.purpose == "Suspicion" else judge
