@@ -35,6 +35,13 @@ class DeploymentSpec(ApiModel):
                 "medusa can change the output: set guardrails.minAgreementRatio (for example 0.99)",
                 ".guardrails",
             ),
+            cel(
+                "!has(self.capacity) || !has(self.capacity.maxExtraReplicas) || self.capacity.maxExtraReplicas > 0 || "
+                "!has(self.rollout) || !has(self.rollout.maxUnavailable) || self.rollout.maxUnavailable > 0",
+                "with capacity.maxExtraReplicas 0 and rollout.maxUnavailable 0 no pod can make room for another: "
+                "allow one of them",
+                ".rollout.maxUnavailable",
+            ),
         )
     )
 
@@ -77,7 +84,15 @@ class DeploymentSpec(ApiModel):
 class SpeculativeDeployment(ApiModel):
     """A model served with the decoding that evidence favours: speculative or plain."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(
+        extra="ignore",
+        json_schema_extra=validations(
+            cel(
+                "!has(self.metadata) || !has(self.metadata.name) || self.metadata.name.size() <= 63",
+                "metadata.name must have at most 63 characters: it is the value of a label on every child",
+            )
+        ),
+    )
 
     api_version: str = API_VERSION
     kind: str = KIND

@@ -1,5 +1,6 @@
 """From a plan to the manifests of all children that should exist."""
 
+from specfleet.api import names
 from specfleet.api.base import RawObject
 from specfleet.api.status import ArmRole
 from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts
@@ -11,7 +12,7 @@ from specfleet.decide.units import of_benchmark
 from specfleet.engine.arguments import build_arm
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
-from specfleet.resources import monitoring, names, revision, workloads
+from specfleet.resources import monitoring, revision, workloads
 from specfleet.resources import route as routes
 from specfleet.resources.benchmark_job import benchmark_job, config_map, unit_name
 

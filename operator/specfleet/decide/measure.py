@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from specfleet.api import names
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress
 from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, judge, judge_suspicion
@@ -135,7 +136,7 @@ def evidence_names(turn: Turn) -> tuple[str, ...]:
     if progress is None:
         return ()
     mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
-    return tuple(f"{turn.obs.deployment.name}-{progress.id}-{one.unit}" for one in mine)[-NAMES_KEPT:]
+    return tuple(names.unit(turn.obs.deployment.name, progress.id, one.unit) for one in mine)[-NAMES_KEPT:]
 
 
 def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | None:

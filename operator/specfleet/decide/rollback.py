@@ -1,5 +1,6 @@
 """Going back to the plain arm, and what is remembered of it."""
 
+from specfleet.api import names
 from specfleet.api.status import ArmRole, Phase, Verdict
 from specfleet.decide.faults import crash_fault, start_fault
 from specfleet.decide.turn import Turn
@@ -67,7 +68,7 @@ def _evidence(turn: Turn) -> list[str]:
     if progress is None:
         return []
     name = turn.obs.deployment.name
-    return [f"{name}-{progress.id}-{one.unit}" for one in turn.obs.evidence if one.benchmark == progress.id]
+    return [names.unit(name, progress.id, one.unit) for one in turn.obs.evidence if one.benchmark == progress.id]
 
 
 def plain_serves(turn: Turn) -> bool:

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Mapping
 
-from specfleet.api import labels
+from specfleet.api import labels, names
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.benchmark import plan as benchmark_plan
 from specfleet.decide.plan import JobIntent
-from specfleet.resources import names
 from specfleet.resources.metadata import child
 from specfleet.resources.pods import CONTAINER
 

@@ -1,10 +1,9 @@
 """SpeculativeBenchmark objects: immutable evidence."""
 
-from specfleet.api import labels
+from specfleet.api import labels, names
 from specfleet.api.base import API_VERSION, RawObject
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.evidence import KIND, BenchmarkEvidenceSpec
-from specfleet.resources import names
 from specfleet.resources.metadata import child
 
 

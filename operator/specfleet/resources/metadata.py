@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.names import MAX_LABEL, shorten
 from specfleet.api.status import ArmRole
-from specfleet.resources.names import MAX_LABEL, shorten
 
 
 def child(

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from specfleet.api import names
 from specfleet.api.base import GROUP, RawObject
 from specfleet.api.deployment import SpeculativeDeployment
-from specfleet.resources import names
 from specfleet.resources.metadata import child
 
 KIND = "HTTPRoute"

@@ -1,11 +1,10 @@
 """Deployments and Services of the arms."""
 
-from specfleet.api import labels
+from specfleet.api import labels, names
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.status import ArmRole
 from specfleet.engine.arguments import EngineArm
-from specfleet.resources import names
 from specfleet.resources.metadata import base_labels, child, pod_labels
 from specfleet.resources.pods import pod_template, selector
 
@@ -96,7 +95,7 @@ def shared_service(owner: SpeculativeDeployment, spec: DeploymentSpec) -> RawObj
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": child(owner, owner.name),
+        "metadata": child(owner, names.service(owner.name)),
         "spec": {"selector": chosen, "ports": [_port(spec)]},
     }
 
