@@ -82,6 +82,8 @@ class Simulation:
         self._done: set[int] = set()
         self._findings: set[tuple[str, Stage]] = set()
         self._phase: Phase | None = None
+        self._seen: object = None
+        self._wake = START
 
     def run(self) -> Result:
         """Go to the anchor, then through the timeline, then judge."""
@@ -99,17 +101,36 @@ class Simulation:
         return self.result
 
     def _turn(self) -> float:
-        """Reconcile until nothing more changes; returns how long to wait."""
+        """Reconcile where the real operator would: on news, on its own timer, every ten minutes. Returns the wait."""
+        gist, now = self._gist(), self.cluster.now
+        if gist == self._seen and now < self._wake:
+            return min(self.window_seconds, (self._wake - now).total_seconds())
         plan = self.cluster.reconcile()
         for one in plan.decisions:
             self._note(action=one.action, reason=one.reason, message=one.message)
         if plan.status.phase is not self._phase:
             self._phase = plan.status.phase
             self._note(phase=self._phase, reason=plan.status.phase_reason)
-        settled = self._phase in (Phase.SPECULATIVE, Phase.ROLLED_BACK, Phase.EXHAUSTED)
-        if settled and plan.requeue_seconds is None:
-            return self.window_seconds
-        return min(self.window_seconds, max(SHORT_STEP_SECONDS, plan.requeue_seconds or SHORT_STEP_SECONDS))
+        after = self._gist()
+        changed = after != gist
+        wait = SHORT_STEP_SECONDS if changed else max(SHORT_STEP_SECONDS, plan.requeue_seconds or RESYNC_SECONDS)
+        self._seen, self._wake = after, self.cluster.now + timedelta(seconds=wait)
+        return min(self.window_seconds, wait)
+
+    def _gist(self) -> object:
+        """What wakes the operator: pods, the route, the Job, the spec, and what the report means."""
+        cluster, report = self.cluster, self.cluster.report
+        pods = [
+            (pod.uid, pod.serves(cluster.now), pod.restarts, pod.deleting_until is None)
+            for arm in cluster.arms.values()
+            for pod in arm.pods
+        ]
+        slower = report.comparison is not None and (report.comparison.tpot_ratio_lower or 0.0) > 1.0
+        findings = tuple((one.signal, one.stage, one.attribution, one.pod) for one in report.suspicions)
+        moving = cluster.status is not None and cluster.status.phase in (Phase.CANARY, Phase.INVESTIGATING)
+        tick = self._windows if moving else 0
+        read = (report.answer, findings, slower, report.calibration is not None, tick)
+        return pods, tuple(cluster.weights.items()), cluster.job_view, cluster.generation, read
 
     def _pass(self, seconds: float) -> None:
         """Time passes up to the next window edge or for `seconds`, whichever is first."""
