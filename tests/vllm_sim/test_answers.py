@@ -57,7 +57,8 @@ def test_a_stream_has_the_recorded_kinds_of_chunks(
     assert own[-2]["system_fingerprint"] == "TEST123"
 
 
-def test_without_speculation_each_chunk_is_one_token(plain: Served) -> None:
+def test_without_speculation_each_chunk_is_one_token(plain: Served, simulated_only: None) -> None:
+    # The real one's chunks carry more than a token when its frontend lags.
     assert len(_stream(plain)) == 16 + 2
 
 
@@ -108,11 +109,16 @@ def test_a_wrong_model_gets_the_recorded_404(plain: Served) -> None:
 
 def test_response_headers_are_the_recorded_ones(plain: Served) -> None:
     answer = plain.engine.complete(PROMPT)
-    assert [name.lower() for name in answer.header_names] == list(recorded_json("none-completion.headers.json"))
+    # urllib asks for a close, which the recording's client did not: the real one then says so, before any chunking.
+    assert [name.lower() for name in answer.header_names] == [
+        *recorded_json("none-completion.headers.json"),
+        "connection",
+    ]
     with plain.engine.open_stream(PROMPT, max_tokens=2) as stream:
         headers = {name.lower(): value for name, value in stream.headers.items()}
         stream.read()
     theirs = recorded_json("none-stream.headers.json")
+    assert headers.pop("connection") == "close"
     assert list(headers) == list(theirs)
     assert {**headers, "date": ""} == {**theirs, "date": ""}
 
@@ -125,7 +131,7 @@ def test_health_version_and_ping(plain: Served) -> None:
     assert plain.engine.get("/nosuch").status == 404
 
 
-@pytest.mark.parametrize("fields", [{"min_p": 0.1}, {"logit_bias": {"17": 5.0}}])
+@pytest.mark.parametrize("fields", [{"min_p": 0.1, "temperature": 1.0}, {"logit_bias": {"17": 5.0}}])
 def test_min_p_and_logit_bias_are_refused_only_with_speculation(
     fields: dict[str, Any], plain: Served, speculative: Served
 ) -> None:
@@ -136,12 +142,79 @@ def test_min_p_and_logit_bias_are_refused_only_with_speculation(
     assert plain.engine.complete(PROMPT, **fields).status == 200
 
 
+def test_min_p_is_forgotten_and_so_accepted_where_decoding_is_greedy(speculative: Served) -> None:
+    assert speculative.engine.complete(PROMPT, min_p=0.1).status == 200
+
+
+REFUSED = recorded_json("refused-requests.json")
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_a_bad_request_gets_the_recorded_answer(case: str, plain: Served) -> None:
+    asked = REFUSED[case]["asked"]
+    path = "/v1/chat/completions" if case.startswith("chat-") else "/v1/completions"
+    answer = plain.engine.post(path, asked.encode() if isinstance(asked, str) else asked)
+    assert (answer.status, answer.json()) == (REFUSED[case]["status"], REFUSED[case]["answer"])
+
+
+def test_a_prompt_that_is_too_long_is_counted_to_one_beyond_the_limit(plain: Served) -> None:
+    answer = plain.engine.complete("word " * 2000)
+    assert answer.status == 400
+    # Recorded: the same words, whatever the length of the prompt.
+    assert answer.json()["error"]["message"] == (
+        "This model's maximum context length is 1024 tokens. However, your prompt contains at least 1025 input tokens, "
+        "which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. "
+        "(parameter=input_tokens, value=1025)"
+    )
+
+
+def test_prompt_and_answer_together_beyond_the_limit_are_cut_and_not_refused(plain: Served) -> None:
+    answer = plain.engine.complete(PROMPT, max_tokens=1023, ignore_eos=True)
+    assert answer.status == 200
+    assert answer.json()["usage"]["total_tokens"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("recording", "options"),
+    [
+        ("none-completion-without-usage.sse", {}),
+        ("none-completion-continuous-usage.sse", {"include_usage": True, "continuous_usage_stats": True}),
+    ],
+)
+def test_the_usage_and_the_fingerprint_of_a_stream_are_where_they_were_recorded(
+    recording: str, options: dict[str, Any], plain: Served
+) -> None:
+    own, theirs = _stream(plain, stream_options=options), events(recorded(recording))
+    for place in (0, -3, -2):
+        assert key_order(own[place]) == key_order(theirs[place])
+    assert own[-1] == "[DONE]"
+    assert own[-2]["system_fingerprint"] == "TEST123"
+
+
+@pytest.mark.parametrize(
+    ("recording", "options"), [("none-chat.sse", {}), ("none-chat-usage.sse", {"include_usage": True})]
+)
+def test_a_chat_stream_has_the_recorded_chunks(recording: str, options: dict[str, Any], plain: Served) -> None:
+    answer = plain.engine.chat(PROMPT, stream=True, stream_options=options)
+    own, theirs = events(answer.body.decode()), events(recorded(recording))
+    for place in (0, 1, -3, -2):
+        assert key_order(own[place]) == key_order(theirs[place])
+    assert own[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+
+
+def test_log_probabilities_have_the_recorded_form(plain: Served) -> None:
+    whole = plain.engine.complete(PROMPT, logprobs=1, max_tokens=2).json()["choices"][0]["logprobs"]
+    theirs = recorded_json("none-completion-logprobs.json")["choices"][0]["logprobs"]
+    assert {name: len(value) for name, value in whole.items()} == {name: len(value) for name, value in theirs.items()}
+    assert list(whole["top_logprobs"][0]) == whole["tokens"][:1]
+    chat = plain.engine.chat(PROMPT, logprobs=True, top_logprobs=1, max_tokens=1).json()
+    assert key_order(chat) == key_order(recorded_json("none-chat-logprobs.json"))
+
+
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
         ({"max_tokens": 5000}, 400),
-        ({"prompt": "word " * 2000}, 400),
-        ({"temperature": -1}, 400),
         ({"prompt": None}, 400),
         ({"logprobs": 1}, 200),
         ({"seed": 7, "temperature": 1.0}, 200),

@@ -56,4 +56,5 @@ def test_what_is_not_http_gets_a_400(plain: Served) -> None:
 
 
 def test_a_wrong_method_is_a_405(plain: Served) -> None:
-    assert plain.engine.get("/v1/completions").status == 405
+    answer = plain.engine.get("/v1/completions")
+    assert (answer.status, answer.headers["allow"]) == (405, "POST")

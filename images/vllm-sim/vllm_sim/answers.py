@@ -11,6 +11,7 @@ from vllm_sim.http_server import Response
 from vllm_sim.sequence import Sequence
 from vllm_sim.tokens import TextStream
 
+_LOGPROB = -0.1
 DONE = b"data: [DONE]\n\n"
 SpeculativeMetrics = Callable[[Sequence], "dict[str, Any] | None"]
 
@@ -128,7 +129,7 @@ class Answer:
             self._role_sent = True
             out = (
                 f'{self._prefix}{{"index":0,"delta":{{"role":"assistant","content":""}},"logprobs":null,'
-                '"finish_reason":null}],"prompt_token_ids":null}\n\n'
+                '"finish_reason":null}],"prompt_token_ids":null,"prompt_text":null}\n\n'
             )
         if generation.tool is None:
             out += self._chunk(text, fresh, finish_reason)
@@ -147,6 +148,9 @@ class Answer:
         stop = _json(self._stop_reason)
         logprobs = _json(self._logprobs(fresh)) if self._generation.logprobs else "null"
         usage = f',"usage":{_json(self._usage(False))}' if self._generation.continuous_usage else ""
+        if finish_reason is not None and not self._generation.include_usage:
+            # Otherwise it comes with the usage.
+            usage += f',"system_fingerprint":{_json(self._fingerprint)}'
         if self._generation.chat:
             tail = f'"stop_reason":{stop},"token_ids":null' if finish_reason is not None else '"token_ids":null'
             return (
@@ -160,11 +164,12 @@ class Answer:
 
     def _tool_chunks(self, finish_reason: str) -> str:
         call = {"index": 0, **self._tool_call()}
+        fingerprint = f',"system_fingerprint":{_json(self._fingerprint)}' if not self._generation.include_usage else ""
         reason = "tool_calls" if finish_reason in ("stop", "length") else finish_reason
         return (
             f'{self._prefix}{{"index":0,"delta":{{"tool_calls":[{_json(call)}]}},"logprobs":null,"finish_reason":null,'
             f'"token_ids":null}}]}}\n\n{self._prefix}{{"index":0,"delta":{{"content":""}},"logprobs":null,'
-            f'"finish_reason":"{reason}","stop_reason":null,"token_ids":null}}]}}\n\n'
+            f'"finish_reason":"{reason}","stop_reason":null,"token_ids":null}}]{fingerprint}}}\n\n'
         )
 
     def _usage_chunk(self) -> str:
@@ -232,21 +237,20 @@ class Answer:
         return {**dict.fromkeys(timing), "speculative_decoding": metrics}
 
     def _logprobs(self, fresh: Items[str]) -> dict[str, Any]:
+        top = self._generation.top_logprobs
         if self._generation.chat:
-            content = [
-                {"token": piece, "logprob": -0.1, "bytes": list(piece.encode()), "top_logprobs": []} for piece in fresh
-            ]
-            return {"content": content}
+            tokens = [{"token": piece, "logprob": _LOGPROB, "bytes": list(piece.encode())} for piece in fresh]
+            return {"content": [{**token, "top_logprobs": [token] if top else []} for token in tokens]}
         offsets, place = [], 0
         for piece in fresh:
             offsets.append(place)
             place += len(piece)
-        values = [-0.1] * len(offsets)
+        values = [_LOGPROB] * len(offsets)
         return {
             "text_offset": offsets,
             "token_logprobs": values,
             "tokens": list(fresh),
-            "top_logprobs": [None] * len(offsets),
+            "top_logprobs": [{piece: _LOGPROB} if top else None for piece in fresh],
         }
 
 

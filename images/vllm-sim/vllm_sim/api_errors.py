@@ -18,9 +18,19 @@ class ApiError(Exception):
         return json.dumps({"error": error}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def bad_request(message: str, param: str | None = None) -> ApiError:
-    """400."""
+def bad_request(message: str, param: str | None = None, value: object = None) -> ApiError:
+    """400 from the engine's own checks: the parameter and its value stand in the message too."""
+    if param is not None:
+        message += f" (parameter={param})" if value is None else f" (parameter={param}, value={value})"
     return ApiError(400, "BadRequestError", message, param)
+
+
+def invalid_field(kind: str, place: str, message: str, value: object, context: str = "") -> ApiError:
+    """400 from the check of the body's form, as FastAPI's validation error is flattened by vLLM."""
+    more = f", 'ctx': {{'error': {context!r}}}" if context else ""
+    shown = f"<{type(value).__name__} of {len(value)} items>" if isinstance(value, (dict, list)) else str(value)
+    found = f"{{'type': {kind!r}, 'loc': {place!r}, 'msg': {message!r}, 'input': {shown!r}{more}}}"
+    return ApiError(400, "Bad Request", f"1 validation error:\n  {found}", place)
 
 
 def internal_error(message: str) -> ApiError:

@@ -78,7 +78,7 @@ class Endpoints:
             return
         methods, handle = route
         if request.method not in methods:
-            response.send(405, b'{"detail":"Method Not Allowed"}')
+            response.send(405, b'{"detail":"Method Not Allowed"}', allow=", ".join(methods))
             return
         keys = self._who.arguments.api_key
         if keys and request.path.startswith("/v1") and request.headers.get("authorization", "")[7:] not in keys:

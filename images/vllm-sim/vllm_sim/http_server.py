@@ -56,14 +56,16 @@ class Response:
         self.status = 0
         self.on_disconnect: Callable[[], None] | None = None
 
-    def send(self, status: int, body: bytes = b"", content_type: str | None = "application/json") -> None:
-        """Send a whole answer."""
+    def send(
+        self, status: int, body: bytes = b"", content_type: str | None = "application/json", allow: str = ""
+    ) -> None:
+        """Send a whole answer. `allow`: the methods that a 405 names."""
         if self.closed:
             return
         self.closed = True
         self.status = status
         kind = f"content-type: {content_type}\r\n" if body and content_type else ""
-        head = self._head(status, f"content-length: {len(body)}\r\n{kind}vary: Origin\r\n")
+        head = self._head(status, f"content-length: {len(body)}\r\n{kind}vary: Origin\r\n", allow)
         self._connection.write(head if self._request.method == "HEAD" else head + body)
         self._connection.finished(self._request, status, len(body))
 
@@ -73,8 +75,8 @@ class Response:
             return
         self._streaming = True
         self.status = 200
-        head = f"content-type: {content_type}\r\nvary: Origin\r\ntransfer-encoding: chunked\r\n"
-        self._connection.write(self._head(200, head))
+        head = self._head(200, f"content-type: {content_type}\r\nvary: Origin\r\n")
+        self._connection.write(head[:-2] + b"transfer-encoding: chunked\r\n\r\n")
 
     def write(self, data: bytes) -> None:
         """Send one chunk."""
@@ -90,10 +92,13 @@ class Response:
         self._connection.write(last + b"0\r\n\r\n")
         self._connection.finished(self._request, self.status, 0)
 
-    def _head(self, status: int, lines: str) -> bytes:
+    def _head(self, status: int, lines: str, allow: str = "") -> bytes:
         phrase = http.HTTPStatus(status).phrase
-        close = "connection: close\r\n" if self._connection.closing else ""
-        return f"HTTP/1.1 {status} {phrase}\r\ndate: {_DATE.text()}\r\nserver: uvicorn\r\n{lines}{close}\r\n".encode()
+        asked = self._request.headers.get("connection", "").lower() == "close"
+        close = "connection: close\r\n" if asked or self._connection.closing else ""
+        first = f"HTTP/1.1 {status} {phrase}\r\ndate: {_DATE.text()}\r\nserver: uvicorn\r\n"
+        allowed = f"allow: {allow}\r\n" if allow else ""
+        return f"{first}{allowed}{lines}{close}\r\n".encode()
 
     def lost(self) -> None:
         """The client went away."""
