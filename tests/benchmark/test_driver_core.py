@@ -199,6 +199,13 @@ def test_the_same_seed_gives_both_arms_the_same_prompts_and_another_run_differen
     assert not {prompt[:10] for prompt in one} & {prompt[:10] for prompt in other}
 
 
+def test_a_repeated_run_has_the_same_texts_behind_other_starts() -> None:
+    first = driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
+    again = driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a", attempt=1)
+    assert [prompt[11:] for prompt in first] == [prompt[11:] for prompt in again]
+    assert not {prompt[:10] for prompt in first} & {prompt[:10] for prompt in again}
+
+
 def test_prompts_labelled_with_the_slice_are_used_whole() -> None:
     assert all(prompt.endswith("] own") for prompt in driver.build_prompts(SOURCE, "mine", 3, 500, 4.0, "a"))
 

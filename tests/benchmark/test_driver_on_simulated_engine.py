@@ -159,6 +159,7 @@ def job(
         # A shared machine of two cores: what is asserted here is not how punctual it is.
         client_lag_limit_seconds=2.0,
         client_lag_mean_limit_seconds=0.5,
+        run_repeats=0,
         little_law_tolerance_ratio=0.5,
     )
     return Job(folder, plan)
@@ -257,6 +258,22 @@ def test_a_second_users_traffic_on_the_arm_invalidates_the_run(engines: dict[Arm
     reasons = {run.arm: run.invalid_reason or "" for run in report.runs}
     assert reasons[ArmRole.BASELINE].startswith("OtherTraffic")
     assert reasons[ArmRole.SPECULATIVE] == ""
+
+
+def test_a_run_that_somebody_else_disturbed_is_repeated(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:
+    disturbed = job(tmp_path, engines, spec(), roles=(ArmRole.BASELINE,))
+    disturbed.plan["run_repeats"] = 2
+    disturbed.begin()
+    url = engines[ArmRole.BASELINE].url
+    until(lambda: "run 1/1" in disturbed.log, "the run has begun")
+    until(lambda: running(url) > 0, "requests are running")
+    body = json.dumps({"model": "tiny", "prompt": "hello", "max_tokens": 4}).encode()
+    request = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=30).read()
+    code, report = disturbed.end()
+    assert code == 0
+    assert "repeated: OtherTraffic" in disturbed.log
+    assert [run.invalid_reason for run in report.runs] == [None]
 
 
 def test_a_rate_beyond_capacity_is_never_a_valid_run(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:

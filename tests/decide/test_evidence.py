@@ -177,6 +177,24 @@ def test_a_harness_that_fails_every_request_is_an_error_and_no_verdict() -> None
     assert "Not Found" in verdict.message
 
 
+def test_pairs_that_are_spoilt_here_and_there_are_no_failed_harness() -> None:
+    evidence = [
+        one.model_copy(
+            update={
+                "runs": [
+                    run.model_copy(update={"valid": False, "invalid_reason": "ClientLag: starved"})
+                    if run.order == one.pair
+                    else run
+                    for run in one.runs
+                ]
+            }
+        )
+        for one in pairs_of(spec(), GOOD)
+    ]
+    verdict = judge(spec(), evidence)
+    assert (verdict.verdict, verdict.pairs, verdict.need_more) == (Verdict.INCONCLUSIVE, 0, True)
+
+
 def test_an_engine_that_answers_5xx_only_with_speculation_fails() -> None:
     evidence = change(
         pairs_of(spec(), GOOD),

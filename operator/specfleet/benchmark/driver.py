@@ -37,6 +37,8 @@ MESSAGE_VERSION = 1
 PLAN_VERSION = 1
 COMPRESSED_PREFIX = "z1:"
 REASON_LIMIT = 120
+TRANSIENT = ("ClientLag", "LittlesLaw", "OtherTraffic", "MetricsUnreadable")
+"""Reasons that lie outside the engines. A failed request, a restart or a growing queue is evidence and stays."""
 ARMS = ("baseline", "speculative")
 NOT_AS_ASKED = 422
 """Stands for an answer with 200 that breaks its own request (a grammar, log-probabilities, a tool call)."""
@@ -329,9 +331,17 @@ def load_prompts(path: str) -> list[Json]:
 
 
 def build_prompts(
-    source: Sequence[Json], slice_name: str, count: int, prompt_tokens: int, characters_per_token: float, seed: str
+    source: Sequence[Json],
+    slice_name: str,
+    count: int,
+    prompt_tokens: int,
+    characters_per_token: float,
+    seed: str,
+    attempt: int = 0,
 ) -> list[str]:
     """`count` prompts for one run. The same seed gives the same prompts; another seed shares no prefix with them.
+
+    Another attempt has the same texts behind other tags: comparable with the other arm's run, unknown to the cache.
 
     Prompts that the source labels with this slice are used whole; otherwise texts are joined and cut to length.
     The tag in front is different in every prompt, so that no prefix cache can serve one run from another.
@@ -343,7 +353,7 @@ def build_prompts(
     chooser.shuffle(order)
     prompts = []
     for index in range(count):
-        tag = hashlib.sha256(f"{seed}/{index}".encode()).hexdigest()[:8]
+        tag = hashlib.sha256(f"{seed}/{attempt}/{index}".encode()).hexdigest()[:8]
         head = f"[{tag}] "
         if own:
             prompts.append(head + texts[order[index % len(order)]])
@@ -746,7 +756,19 @@ class Session:
 
 
 def measure(session: Session, run: Run) -> Run:
-    """One run: warm-up, scrape, bench, scrape, validation. Always a summary; only StoppedError escapes."""
+    """One run, repeated at once when something outside the engines spoilt it. Only StoppedError escapes."""
+    summary = attempt_run(session, run, 0)
+    for attempt in range(1, session.plan["run_repeats"] + 1):
+        reason = summary.get("invalid_reason") or ""
+        if not reason.startswith(TRANSIENT):
+            break
+        say(f"  repeated: {reason}")
+        summary = attempt_run(session, run, attempt)
+    return summary
+
+
+def attempt_run(session: Session, run: Run, attempt: int) -> Run:
+    """Warm-up, scrape, bench, scrape, validation. Always a summary."""
     plan, arm = session.plan, session.plan["arms"][run["arm"]]
     blank: Run = {
         **{key: run[key] for key in ("arm", "tier", "slice", "order")},
@@ -758,7 +780,7 @@ def measure(session: Session, run: Run) -> Run:
     zero = {"duration_seconds": 0.0, "completed_requests": 0, "failed_requests": 0, "prompt_tokens": 0}
     blank.update(zero, output_tokens=0, completed_requests_per_second=0.0, output_tokens_per_second=0.0)
     try:
-        return _measured(session, run, blank, arm, plan)
+        return _measured(session, {**run, "attempt": attempt}, blank, arm, plan)
     except (OSError, http.client.HTTPException) as error:
         return {**blank, "invalid_reason": f"MetricsUnreadable: {arm['pod']} {type(error).__name__} {error}"}
 
@@ -774,7 +796,8 @@ def _measured(session: Session, run: Run, blank: Run, arm: Json, plan: Json) -> 
         blank["planned_requests"] = run["requests"]
     name = f"{run['order']}-{run['arm']}-{run['tier']}-{run['slice']}"
     dataset, result = session.work / f"{name}.jsonl", session.work / f"{name}.json"
-    prompts = build_prompts(session.source, run["slice"], run["requests"], length, ratio, run["prompt_seed"])
+    seed, count = run["prompt_seed"], run["requests"]
+    prompts = build_prompts(session.source, run["slice"], count, length, ratio, seed, run["attempt"])
     dataset.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts), encoding="utf-8")
     result.unlink(missing_ok=True)
     before = wait_idle(arm["url"], 60.0, bench.check)

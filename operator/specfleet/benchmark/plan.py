@@ -19,6 +19,8 @@ CAPACITY_TIER = "capacity"
 CAPACITY_CONCURRENCY = 64
 AGREEMENT_PROMPTS = 16
 AGREEMENT_TOKENS = 32
+RUN_REPEATS = 2
+"""How often the driver repeats a run that something outside the engines spoilt, before the pair is lost."""
 CLIENT_LAG_LIMIT_SECONDS = 0.025
 CLIENT_LAG_RATIO = 0.1
 """p99 of the send lag: at most CLIENT_LAG_LIMIT_SECONDS, or this share of a mean request where that is longer."""
@@ -130,6 +132,7 @@ def build_plan(
         "work_dir": "/tmp/specfleet",  # noqa: S108
         "termination_path": "/dev/termination-log",
         "deadline_seconds": min(spec.benchmark.time_budget_seconds, 3 * seconds + 600),
+        "run_repeats": RUN_REPEATS,
         "minimum_requests": spec.benchmark.minimum_requests,
         "client_lag_limit_seconds": CLIENT_LAG_LIMIT_SECONDS,
         "client_lag_ratio": CLIENT_LAG_RATIO,

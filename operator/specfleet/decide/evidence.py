@@ -161,7 +161,7 @@ def _without_pairs(
             pairs=pairs.count,
             guards=guards,
         )
-    harness = pairs.count == 0 and pairs.attempted >= MINIMUM_PAIRS
+    harness = pairs.comparable == 0 and pairs.attempted >= MINIMUM_PAIRS
     if exhausted or harness:
         reason = "HarnessFailed" if harness else "TooFewPairs"
         text = f"{pairs.count} of {pairs.attempted} pairs can be compared, {MINIMUM_PAIRS} are needed{why}"

@@ -39,6 +39,8 @@ class Pairs:
     complete: tuple[tuple[PairedRun, ...], ...]
     attempted: int
     """Pairs of which something was recorded."""
+    comparable: int
+    """Cells, over all pairs, of which both runs may be compared."""
     runs: tuple[RunSummary, ...]
     saturated: frozenset[Cell] = frozenset()
     """Cells left out because the plain arm itself could not carry the rate."""
@@ -102,12 +104,14 @@ def arrange(evidence: Iterable[BenchmarkEvidenceSpec]) -> Pairs:
     overloaded = _mostly(runs, ArmRole.SPECULATIVE, cells) - saturated
     usable = tuple(cell for cell in cells if cell not in saturated and cell not in overloaded)
     complete = []
+    comparable = 0
     for pair in sorted(table):
         row = [_paired(table[pair].get(cell, {})) for cell in usable]
         whole = [one for one in row if one is not None and one.valid]
+        comparable += len(whole)
         if usable and len(whole) == len(usable):
             complete.append(tuple(whole))
-    return Pairs(usable, tuple(complete), len(attempted), tuple(runs), saturated, overloaded, problems)
+    return Pairs(usable, tuple(complete), len(attempted), comparable, tuple(runs), saturated, overloaded, problems)
 
 
 def _paired(arms: dict[ArmRole, RunSummary]) -> PairedRun | None:
