@@ -80,7 +80,27 @@ def test_winning_at_low_load_and_losing_at_the_peak_is_not_promoted_and_the_tier
     assert verdict.verdict is Verdict.FAIL
     assert verdict.recommendation is not None
     assert "wins at low and loses at peak" in verdict.recommendation
+    assert "for large batches" in verdict.recommendation
     assert verdict.recommendation in verdict.message
+
+
+def test_the_recommendation_says_from_which_batch_on_where_the_tiers_differ_in_it() -> None:
+    truth = Truth(GOOD.default, {"peak": Effect(tpot=1.25, throughput=0.8)})
+    busy = [
+        one.model_copy(
+            update={
+                "runs": [
+                    run.model_copy(update={"completed_requests_per_second": 4 * run.completed_requests_per_second})
+                    if run.tier == "peak"
+                    else run
+                    for run in one.runs
+                ]
+            }
+        )
+        for one in pairs_of(spec(), truth)
+    ]
+    # 128 tokens x 20 ms x 5 requests/s: 12.8 requests at once at low load, 51.2 at the peak.
+    assert "for batches above about 26" in str(judge(spec(), busy).recommendation)
 
 
 def test_a_better_tpot_does_not_buy_a_loss_of_completed_requests_at_the_peak() -> None:

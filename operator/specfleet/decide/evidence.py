@@ -8,7 +8,7 @@ from specfleet.api.benchmark import ObjectiveMetric
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import CellStatus, Verdict
-from specfleet.decide.evidence_cells import cell_statuses, recommendation
+from specfleet.decide.evidence_cells import cell_statuses, mean_batches, recommendation
 from specfleet.decide.evidence_guards import GuardInput, GuardResult, all_guards, cell_weights, tpot
 from specfleet.decide.evidence_pairs import FAILED_REQUESTS, Cell, Pairs, Quantity, arrange
 from specfleet.decide.statistics import Estimate, look_alphas, pooled_estimate
@@ -111,7 +111,7 @@ def _judge(
     objective = _objective(spec, pairs, OBJECTIVE_ALPHA * share / candidates)
     verdict, reason, message = _decide(spec, objective, guards, suspicion)
     cells = cell_statuses(spec, pairs, guards, OBJECTIVE_ALPHA, quantity_of(spec))
-    advice = recommendation(cells)
+    advice = recommendation(cells, mean_batches(pairs))
     need_more = verdict is Verdict.INCONCLUSIVE and not final
     if broken:
         message += f"; only the speculative arm refuses requests with {', '.join(broken)}"

@@ -1,12 +1,12 @@
 """What a benchmark says about each cell, and what to do where tiers disagree. For people; the verdict is pooled."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import RunSummary
 from specfleet.api.status import CellStatus, Verdict
-from specfleet.decide.evidence_guards import GuardResult
+from specfleet.decide.evidence_guards import GuardResult, tpot
 from specfleet.decide.evidence_pairs import OVERSATURATED, Cell, Pairs, Quantity
 from specfleet.decide.statistics import pooled_estimate
 
@@ -78,7 +78,19 @@ def _cell_of(run: RunSummary) -> Cell:
     return run.tier, run.slice
 
 
-def recommendation(cells: Sequence[CellStatus]) -> str | None:
+def mean_batches(pairs: Pairs) -> dict[str, float]:
+    """Requests that decode at once in the plain arm, per tier, by Little's law."""
+    found: dict[str, list[float]] = {}
+    for pair in pairs.complete:
+        for one in pair:
+            run, seconds = one.baseline, tpot(one.baseline)
+            if seconds is not None and run.completed_requests:
+                length = run.output_tokens / run.completed_requests
+                found.setdefault(run.tier, []).append(run.completed_requests_per_second * seconds * length)
+    return {tier: sum(batches) / len(batches) for tier, batches in found.items()}
+
+
+def recommendation(cells: Sequence[CellStatus], batches: Mapping[str, float]) -> str | None:
     """Where some tiers win and others lose: name them and say what serves both. None: the tiers agree."""
     tiers: dict[str, list[CellStatus]] = {}
     for cell in cells:
@@ -87,7 +99,10 @@ def recommendation(cells: Sequence[CellStatus]) -> str | None:
     loses = [tier for tier, own in tiers.items() if any(cell.verdict is Verdict.FAIL for cell in own)]
     if not wins or not loses:
         return None
+    below = max((batches[tier] for tier in wins if tier in batches), default=0.0)
+    above = min((batches[tier] for tier in loses if tier in batches), default=0.0)
+    where = f"batches above about {math.sqrt(below * above):.0f}" if 0 < below < above else "large batches"
     return (
         f"speculation wins at {', '.join(wins)} and loses at {', '.join(loses)}: use it for the first only, by "
-        "tokensPerBatchSize with 0 tokens for large batches (benchmark that as a proposer of its own), or by two pools"
+        f"tokensPerBatchSize with 0 tokens for {where} (benchmark that as a proposer of its own), or by two pools"
     )
