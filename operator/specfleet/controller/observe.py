@@ -36,6 +36,10 @@ from specfleet.resources.pods import CONTAINER, MODEL, PORT
 from specfleet.resources.revision import read_revision
 
 
+MESSAGE_SECONDS = 15.0
+"""Job and pod come by different watches: how long the pod's last words may be behind the Job that has ended."""
+
+
 class UnreadableError(Exception):
     """The object in the cluster does not fit the API of this operator; the text names the field."""
 
@@ -80,7 +84,7 @@ def observe(
         arms=tuple(arms),
         bench=tuple(bench),
         route=_route(cache, key, owner, now),
-        job=_job(cache, key),
+        job=_job(cache, key, now),
         evidence=_evidence(cache, key),
         watch=around.reports.get(key, UNKNOWN_REPORT),
         revisions=_revisions(cache, key),
@@ -163,7 +167,7 @@ def _route(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) 
     return RouteView(weights=routes.read_weights(live), since=since, accepted=ok, message=message)
 
 
-def _job(cache: Cache, key: Key) -> JobView | None:
+def _job(cache: Cache, key: Key, now: datetime) -> JobView | None:
     """The newest driver Job. Its result is the termination message of its pod; logs are never parsed."""
     jobs = cache.children(key, kinds.JOB)
     if not jobs:
@@ -177,7 +181,10 @@ def _job(cache: Cache, key: Key) -> JobView | None:
     if over is None:
         return JobView(unit=metadata["labels"].get(UNIT, ""), started=started)
     finished = parse_time(status.get("completionTime")) or parse_time(over.get("lastTransitionTime")) or started
-    report = parse_report(_termination_message(cache, key, metadata["name"]))
+    said = _termination_message(cache, key, metadata["name"])
+    if said is None and (now - finished).total_seconds() < MESSAGE_SECONDS:
+        return JobView(unit=metadata["labels"].get(UNIT, ""), started=started)
+    report = parse_report(said)
     if isinstance(report, MessageError):
         why = f"{ended['Failed'].get('reason')}: {ended['Failed'].get('message')}; " if "Failed" in ended else ""
         return JobView(metadata["labels"].get(UNIT, ""), started, finished, failure=f"{why}{report.message}"[:1024])
