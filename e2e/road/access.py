@@ -112,6 +112,8 @@ def cluster_up() -> None:
     if done.returncode != 0:
         kind = os.environ.get("CLUSTER", "embedded")
         raise RoadError(f"the cluster (CLUSTER={kind}) could not be brought up; what is missing is said above")
+    if os.environ.get("CLUSTER") == "kind":
+        raise RoadError("the kind cluster is up, without a gateway and Prometheus: go on as said above")
 
 
 def wait_until(what: str, holds: Callable[[], bool], seconds: float, pause: float = 1.0) -> None:
