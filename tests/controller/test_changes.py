@@ -1,0 +1,224 @@
+"""Which writes a plan needs, and that a steady state needs none."""
+
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from specfleet.api import labels
+from specfleet.api.base import RawObject
+from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.status import DeploymentStatus
+from specfleet.controller.changes import Changes, Settled, contains, find_changes
+from specfleet.controller.children import desired_children
+from specfleet.controller.observe import Surroundings, observe
+from specfleet.decide.decide import decide
+from specfleet.decide.observation import FleetView, Proof
+from specfleet.decide.plan import Plan
+from specfleet.kube import kinds
+from specfleet.kube.cache import Cache
+
+from tests.controller.objects import KEY, NOW, as_stored, cache_of, deployment, pod, wanted
+
+
+class Proven:
+    """A prober for which every pod has answered."""
+
+    def answer(self, question: Any) -> Any:
+        from specfleet.controller.probe import Answered
+
+        return Answered(Proof.PROVEN, "", "0.32.0")
+
+
+def think(owner: SpeculativeDeployment, cache: Cache, seconds: float = 0) -> tuple[Plan, list[RawObject], Changes]:
+    around = Surroundings(Proven(), {}, {}, gateway_api=True, fleet=FleetView())  # type: ignore[arg-type]
+    arms = wanted(owner)
+    obs = observe(cache, KEY, owner, arms, around, NOW + timedelta(seconds=seconds))
+    plan = decide(obs)
+    optional = frozenset({"HTTPRoute", "PodMonitor"})
+    manifests = desired_children(obs, plan, arms, cache, KEY, optional, None)
+    return plan, manifests, find_changes(cache, KEY, owner, plan, manifests, Settled())
+
+
+def settled() -> tuple[SpeculativeDeployment, Cache]:
+    """A deployment whose first plan has been carried out: status and children are there, pods serve."""
+    owner = deployment(replicas=2, speculation=None)
+    fingerprint = wanted(owner).baseline.fingerprint
+    children: dict[str, RawObject] = {}
+    status: DeploymentStatus | None = None
+    for turn in range(6):
+        now = owner.model_copy(update={"status": status})
+        pods = [pod(fingerprint, f"p{number}") for number in range(2)] if turn else []
+        cache = cache_of(now, *children.values(), *pods)
+        plan, manifests, _ = think(now, cache, seconds=10 * turn)
+        status = DeploymentStatus.model_validate(plan.status.to_wire())
+        for manifest in manifests:
+            slot = f"{manifest['kind']}/{manifest['metadata']['name']}"
+            children[slot] = as_stored(manifest, uid=f"uid-{slot}")
+            if manifest["kind"] == "HTTPRoute":
+                told = [{"type": "Accepted", "status": "True"}, {"type": "ResolvedRefs", "status": "True"}]
+                children[slot]["status"] = {"parents": [{"conditions": told}]}
+    final = owner.model_copy(update={"status": status})
+    return final, cache_of(final, *children.values(), *pods)
+
+
+def test_a_new_deployment_gets_all_its_children_and_its_status() -> None:
+    owner = deployment(replicas=2)
+    _, _, changes = think(owner, cache_of(owner))
+    made = {manifest["kind"] for manifest in (*changes.create, *changes.apply)}
+    assert made == {"ControllerRevision", "Service", "Deployment", "HTTPRoute", "PodMonitor"}
+    assert changes.status is not None
+    assert not changes.remove
+
+
+def test_a_steady_state_needs_no_write_at_all() -> None:
+    owner, cache = settled()
+    plan, _, changes = think(owner, cache, seconds=3600)
+    assert not changes, f"{changes}"
+    assert not plan.decisions
+
+
+def child_of(cache: Cache, kind: kinds.Kind, index: int = 0) -> RawObject:
+    return cache.children(KEY, kind)[index]
+
+
+def edited(cache: Cache, kind: kinds.Kind, change: Any) -> None:
+    body = deepcopy(child_of(cache, kind))
+    change(body)
+    body["metadata"]["resourceVersion"] = "99"
+    cache.put(kind, body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (kinds.DEPLOYMENT, lambda body: body["spec"].update(replicas=0)),
+        (kinds.DEPLOYMENT, lambda body: body["spec"]["template"]["spec"]["containers"][0].update(image="evil")),
+        (kinds.SERVICE, lambda body: body["spec"]["selector"].clear()),
+        (kinds.HTTP_ROUTE, lambda body: body["spec"]["rules"][0]["backendRefs"][0].update(weight=0)),
+        (kinds.HTTP_ROUTE, lambda body: body["spec"]["rules"][0].pop("timeouts")),
+        (kinds.POD_MONITOR, lambda body: body["spec"].pop("selector")),
+        (kinds.DEPLOYMENT, lambda body: body["metadata"]["labels"].pop(labels.MANAGED_BY)),
+    ],
+    ids=[
+        "scaled by hand",
+        "image changed",
+        "selector emptied",
+        "weight changed",
+        "time-out removed",
+        "monitor",
+        "label",
+    ],
+)
+def test_a_child_that_somebody_edits_is_put_right(kind: kinds.Kind, change: Any) -> None:
+    owner, cache = settled()
+    edited(cache, kind, change)
+    _, _, changes = think(owner, cache, seconds=3600)
+    assert [manifest["kind"] for manifest in changes.apply] == [kind.kind]
+
+
+def test_a_child_that_somebody_deletes_is_made_again() -> None:
+    owner, cache = settled()
+    cache.drop(kinds.SERVICE, child_of(cache, kinds.SERVICE))
+    _, _, changes = think(owner, cache, seconds=3600)
+    assert [manifest["kind"] for manifest in changes.apply] == ["Service"]
+
+
+def test_what_the_api_server_and_others_add_is_left_alone() -> None:
+    owner, cache = settled()
+    edited(cache, kinds.SERVICE, lambda body: body["metadata"].update(annotations={"cloud/lb": "yes"}))
+    edited(cache, kinds.DEPLOYMENT, lambda body: body["status"].update(readyReplicas=2))
+    _, _, changes = think(owner, cache, seconds=3600)
+    assert not changes
+
+
+def test_children_of_a_namesake_with_another_uid_are_never_removed() -> None:
+    owner, cache = settled()
+    stranger = deepcopy(child_of(cache, kinds.DEPLOYMENT))
+    stranger["metadata"] |= {"name": "llama-0ther", "uid": "uid-other"}
+    stranger["metadata"]["ownerReferences"][0]["uid"] = "u-of-a-namesake"
+    stranger["metadata"]["labels"][labels.FINGERPRINT] = "0ther"
+    cache.put(kinds.DEPLOYMENT, stranger)
+    _, _, changes = think(owner, cache, seconds=3600)
+    assert "uid-other" not in {removal.uid for removal in changes.remove}
+
+
+def test_a_surplus_child_is_removed_by_its_uid() -> None:
+    owner, cache = settled()
+    surplus = deepcopy(child_of(cache, kinds.SERVICE))
+    surplus["metadata"] |= {"name": "llama-old", "uid": "uid-old"}
+    cache.put(kinds.SERVICE, surplus)
+    _, _, changes = think(owner, cache, seconds=3600)
+    assert [(removal.name, removal.uid) for removal in changes.remove] == [("llama-old", "uid-old")]
+
+
+def test_evidence_beyond_what_is_kept_goes_oldest_first() -> None:
+    owner, cache = settled()
+    for number in range(owner.spec.benchmark.evidence_kept + 3):
+        meta = {
+            "name": f"e{number:03d}",
+            "namespace": "ml",
+            "uid": f"uid-e{number}",
+            "resourceVersion": "5",
+            "creationTimestamp": f"2026-10-01T00:{number // 60:02d}:{number % 60:02d}Z",
+            "ownerReferences": [owner.owner_reference()],
+        }
+        cache.put(kinds.SPECULATIVE_BENCHMARK, {"metadata": meta, "spec": {"benchmark": "old"}})
+    _, _, changes = think(owner, cache, seconds=3600)
+    assert [removal.name for removal in changes.remove] == ["e000", "e001", "e002"]
+
+
+def test_a_manifest_that_the_api_server_normalises_is_applied_once_and_then_known() -> None:
+    memory, manifest = Settled(), {"spec": {"cpu": "0.5"}}
+    answered = {"metadata": {"uid": "u", "generation": 3}, "spec": {"cpu": "500m"}}
+    assert not contains(answered, manifest)
+    memory.remember(manifest, answered)
+    assert memory.holds(manifest, answered)
+    assert not memory.holds({"spec": {"cpu": "0.6"}}, answered), "another wish"
+    assert not memory.holds(manifest, {"metadata": {"uid": "u", "generation": 4}}), "somebody changed it"
+    assert not memory.holds(manifest, {"metadata": {"uid": "other", "generation": 3}}), "a namesake"
+    memory.keep_only(set())
+    assert not memory.holds(manifest, answered)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_everything_contains_itself(value: Any) -> None:
+    assert contains(deepcopy(value), value)
+
+
+@given(st.dictionaries(st.text(max_size=2), values, max_size=3), st.text(min_size=3, max_size=4), values)
+def test_added_fields_do_not_matter_and_missing_ones_do(wish: dict[str, Any], name: str, value: Any) -> None:
+    assert contains({**wish, name: value}, wish)
+    assert not contains(wish, {**wish, name: value})
+
+
+@pytest.mark.parametrize(
+    ("live", "wish"),
+    [
+        ({"a": [1, 2]}, {"a": [1]}),
+        ({"a": [1]}, {"a": [1, 2]}),
+        ({"a": [2, 1]}, {"a": [1, 2]}),
+        ({"a": "1"}, {"a": 1}),
+        ({"a": {}}, {"a": {"b": 1}}),
+        ({"a": []}, {"a": {}}),
+        ([], {}),
+    ],
+)
+def test_other_lists_types_and_values_are_differences(live: Any, wish: Any) -> None:
+    assert not contains(live, wish)
+
+
+def test_the_route_is_written_before_arms_shrink_and_after_services_exist() -> None:
+    owner = deployment(replicas=2)
+    _, manifests, _ = think(owner, cache_of(owner))
+    order = [manifest["kind"] for manifest in manifests]
+    assert order.index("Service") < order.index("HTTPRoute") < order.index("Deployment")
