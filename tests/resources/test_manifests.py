@@ -1,0 +1,329 @@
+"""What is written into the cluster: safe pods, names that fit, nothing copied from the user's object."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from specfleet.api import labels, names
+from specfleet.api.base import RawObject
+from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.evidence import BenchmarkEvidenceSpec
+from specfleet.api.status import ArmRole
+from specfleet.decide.plan import JobIntent
+from specfleet.resources import monitoring, revision, workloads
+from specfleet.resources.benchmark_job import benchmark_job, config_map
+from specfleet.resources.evidence import speculative_benchmark
+from specfleet.resources.route import accepted, http_route, read_weights
+
+from tests.controller.objects import NOW, deployment, wanted
+
+FINGERPRINT = "0123456789ab"
+JOB = JobIntent(
+    unit="p0",
+    pair=0,
+    purpose="Qualify",
+    arms={ArmRole.BASELINE: FINGERPRINT},
+    pods={ArmRole.BASELINE: "p1"},
+    cells=(("low", "chat"),),
+)
+
+
+def evidence() -> BenchmarkEvidenceSpec:
+    return BenchmarkEvidenceSpec.model_validate(
+        {
+            "deployment": "llama",
+            "benchmark": "b1",
+            "purpose": "Qualify",
+            "unit": "p0",
+            "pair": 0,
+            "baseline": "f1",
+            "candidate": "f2",
+            "proposer": "eagle3 k=3",
+            "started": NOW,
+            "finished": NOW,
+            "gpuSeconds": 30,
+            "runs": [],
+        }
+    )
+
+
+def arm(owner: SpeculativeDeployment, benchmark: bool = False, drafted: bool = False) -> RawObject:
+    arms = wanted(owner)
+    view = arms.proposers[0] if drafted else arms.baseline
+    engine = arms.engines[view.fingerprint]
+    return workloads.arm_deployment(owner, owner.spec, engine, view.role, 2, benchmark)
+
+
+def route(owner: SpeculativeDeployment, **changes: Any) -> RawObject:
+    given: dict[str, Any] = {"weights": {"f1": 3, "f2": 1}, "plain": "f1", "live": None, "now": NOW, **changes}
+    return http_route(owner, **given)
+
+
+def everything(owner: SpeculativeDeployment) -> list[RawObject]:
+    return [
+        arm(owner),
+        arm(owner, benchmark=True),
+        arm(owner, drafted=True),
+        workloads.arm_service(owner, owner.spec, ArmRole.BASELINE, FINGERPRINT),
+        workloads.shared_service(owner, owner.spec),
+        route(owner),
+        monitoring.pod_monitor(owner),
+        benchmark_job(owner, "b1", JOB, 600),
+        config_map(owner, "b1", JOB, {"pair": 0}, "{}\n"),
+        revision.controller_revision(owner, "llama-abc"),
+        speculative_benchmark(owner, evidence()),
+    ]
+
+
+def test_every_child_is_owned_by_uid_so_that_the_garbage_collector_removes_it() -> None:
+    for manifest in everything(deployment()):
+        (reference,) = manifest["metadata"]["ownerReferences"]
+        assert reference["uid"] == "u-1"
+        assert reference["controller"]
+        assert manifest["metadata"]["namespace"] == "ml"
+        assert "finalizers" not in manifest["metadata"]
+
+
+def test_nothing_is_copied_from_the_labels_and_annotations_of_the_users_object() -> None:
+    for manifest in everything(deployment()):
+        text = (
+            json.dumps(manifest["metadata"]) + json.dumps(manifest["spec"].get("template", {}).get("metadata", {}))
+            if "spec" in manifest
+            else json.dumps(manifest["metadata"])
+        )
+        assert "argocd" not in text
+        assert "kubectl.kubernetes.io" not in text
+        assert "search" not in text
+
+
+def test_every_child_carries_the_label_by_which_it_is_found() -> None:
+    for manifest in everything(deployment()):
+        assert manifest["metadata"]["labels"][labels.DEPLOYMENT] == "llama"
+        assert manifest["metadata"]["labels"][labels.MANAGED_BY] == labels.MANAGER
+
+
+def object_names() -> st.SearchStrategy[str]:
+    part = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,60}[a-z0-9])?", fullmatch=True)
+    return part.filter(lambda name: len(name) <= 63 and ".." not in name and ".-" not in name and "-." not in name)
+
+
+@given(object_names())
+def test_every_name_and_label_fits_what_kubernetes_takes(name: str) -> None:
+    owner = deployment(name)
+    for manifest in everything(owner):
+        own = manifest["metadata"]["name"]
+        limit = 46 if manifest["kind"] == "Deployment" else 63
+        assert len(own) <= limit or own == name, f"{manifest['kind']} {own}"
+        if manifest["kind"] == "Service":
+            assert names.DNS_LABEL.fullmatch(own), own
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", own)
+        for value in manifest["metadata"]["labels"].values():
+            assert len(value) <= 63
+            assert re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?", value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("llama-3.1", "llama-3-1"), ("a" * 62, "a" * 63), ("3b", "sd-3b"), ("a.b", "a-b")]
+)
+def test_names_that_look_alike_after_shortening_stay_different(one: str, other: str) -> None:
+    assert names.arm(one, FINGERPRINT) != names.arm(other, FINGERPRINT)
+    assert names.service(one) != names.service(other)
+    assert names.unit(one, "b1", "p0") != names.unit(other, "b1", "p0")
+
+
+def test_a_plain_name_is_used_as_it_is() -> None:
+    assert names.service("llama") == "llama"
+    assert names.arm("llama", FINGERPRINT) == f"llama-{FINGERPRINT}"
+    assert names.arm("llama", FINGERPRINT, benchmark=True) == f"llama-bench-{FINGERPRINT}"
+
+
+def test_the_route_sends_traffic_to_the_services_of_the_arms() -> None:
+    owner = deployment("llama-3.1")
+    backend = route(owner)["spec"]["rules"][-1]["backendRefs"][0]
+    service = workloads.arm_service(owner, owner.spec, ArmRole.BASELINE, "f1")
+    assert backend["name"] == service["metadata"]["name"]
+    assert backend["port"] == service["spec"]["ports"][0]["port"]
+
+
+def test_the_benchmark_job_passes_the_restricted_pod_security_standard_and_gets_no_token() -> None:
+    pod = benchmark_job(deployment(), "b1", JOB, 600)["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert not container["securityContext"].get("privileged")
+    assert not any("hostPath" in volume for volume in pod["volumes"])
+
+
+def test_the_benchmark_job_takes_no_gpu_is_bounded_in_time_and_never_repeats_itself() -> None:
+    job = benchmark_job(deployment(), "b1", JOB, 600)
+    assert "nvidia.com/gpu" not in json.dumps(job["spec"]["template"]["spec"]["containers"][0]["resources"])
+    assert job["spec"]["activeDeadlineSeconds"] >= 600
+    assert job["spec"]["backoffLimit"] == 0
+    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_the_plan_of_a_job_cannot_be_changed_under_it() -> None:
+    made = config_map(deployment(), "b1", JOB, {"pair": 0}, "{}\n")
+    assert made["immutable"] is True
+    job = benchmark_job(deployment(), "b1", JOB, 600)
+    mounted = {
+        volume["configMap"]["name"] for volume in job["spec"]["template"]["spec"]["volumes"] if "configMap" in volume
+    }
+    assert mounted == {made["metadata"]["name"]}
+
+
+def test_engine_pods_get_no_token_no_privileges_and_time_to_drain() -> None:
+    owner = deployment()
+    pod = arm(owner)["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    engine = pod["containers"][0]
+    assert engine["securityContext"]["allowPrivilegeEscalation"] is False
+    least = owner.spec.engine.drain_timeout_seconds + owner.spec.engine.shutdown_timeout_seconds
+    assert pod["terminationGracePeriodSeconds"] > least
+    assert "preStop" in engine["lifecycle"]
+    assert "exec" in engine["startupProbe"], "ready means that a completion was answered, not /health"
+
+
+def test_benchmark_pods_are_never_chosen_by_a_serving_service_or_the_monitor() -> None:
+    owner = deployment()
+    bench = arm(owner, benchmark=True)["spec"]["template"]["metadata"]["labels"]
+    serving = arm(owner)["spec"]["template"]["metadata"]["labels"]
+    selectors = [
+        workloads.shared_service(owner, owner.spec)["spec"]["selector"],
+        workloads.arm_service(owner, owner.spec, ArmRole.BASELINE, wanted(owner).baseline.fingerprint)["spec"][
+            "selector"
+        ],
+        monitoring.pod_monitor(owner)["spec"]["selector"]["matchLabels"],
+    ]
+    for chosen in selectors:
+        assert chosen.items() <= serving.items()
+        assert not chosen.items() <= bench.items()
+
+
+def test_the_arms_differ_in_speculation_and_fingerprint_alone() -> None:
+    owner = deployment()
+    plain, drafted = (arm(owner, drafted=one)["spec"]["template"]["spec"] for one in (False, True))
+    for field in set(plain) | set(drafted):
+        if field != "containers":
+            assert plain.get(field) == drafted.get(field)
+    one, other = plain["containers"][0], drafted["containers"][0]
+    assert {field for field in set(one) | set(other) if one.get(field) != other.get(field)} == {"args", "env"}
+    changed = [a["name"] for a, b in zip(one["env"], other["env"], strict=True) if a != b]
+    assert changed == ["SPECFLEET_FINGERPRINT"]
+
+
+def test_users_labels_cannot_take_the_place_of_ours() -> None:
+    owner = deployment(template={"labels": {labels.ROLE: "serving", labels.DEPLOYMENT: "other", "team": "x"}})
+    own = arm(owner, benchmark=True)["spec"]["template"]["metadata"]["labels"]
+    assert own[labels.ROLE] == labels.ROLE_BENCHMARK
+    assert own[labels.DEPLOYMENT] == "llama"
+    assert own["team"] == "x"
+
+
+def test_a_running_arm_keeps_its_template_when_another_operator_version_would_build_it_differently() -> None:
+    owner = deployment()
+    live = arm(owner)
+    live["metadata"]["annotations"][workloads.BUILDER] = "0"
+    live["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 7
+    arms = wanted(owner)
+    engine = arms.engines[arms.baseline.fingerprint]
+    again = workloads.arm_deployment(owner, owner.spec, engine, ArmRole.BASELINE, 3, False, live)
+    assert again["spec"]["template"] == live["spec"]["template"]
+    assert again["spec"]["replicas"] == 3
+
+
+def test_an_arm_of_an_earlier_spec_is_scaled_without_touching_its_template() -> None:
+    owner = deployment()
+    live = arm(owner, benchmark=True)
+    scaled = workloads.rescaled(owner, live, 0)
+    assert scaled["spec"]["template"] == live["spec"]["template"]
+    assert scaled["spec"]["selector"] == live["spec"]["selector"]
+    assert scaled["metadata"]["name"] == live["metadata"]["name"]
+    assert scaled["spec"]["replicas"] == 0
+
+
+def test_the_route_writes_the_defaults_of_the_api_out_so_that_nobody_sees_a_difference() -> None:
+    for rule in route(deployment())["spec"]["rules"]:
+        for backend in rule["backendRefs"]:
+            assert backend["group"] == ""
+            assert backend["kind"] == "Service"
+        for match in rule["matches"]:
+            assert match["path"] == {"type": "PathPrefix", "value": "/"}
+    parent = route(deployment())["spec"]["parentRefs"][0]
+    assert parent["group"] == "gateway.networking.k8s.io"
+    assert parent["kind"] == "Gateway"
+
+
+def test_a_long_completion_is_never_cut_by_the_gateway() -> None:
+    assert all(rule["timeouts"]["request"] == "0s" for rule in route(deployment())["spec"]["rules"])
+    traffic = {"parentRefs": [{"name": "gateway"}], "routeTemplate": {"timeouts": {"request": "90s"}}}
+    assert route(deployment(traffic=traffic))["spec"]["rules"][-1]["timeouts"]["request"] == "90s"
+
+
+def test_clients_with_the_plain_header_reach_only_the_plain_arm() -> None:
+    first, second = route(deployment())["spec"]["rules"]
+    assert {backend["name"] for backend in first["backendRefs"] if backend.get("weight", 1)} == {
+        names.arm("llama", "f1")
+    }
+    assert first["matches"][0]["headers"][0]["name"] == "x-specfleet-plain"
+    assert len(second["backendRefs"]) == 2
+
+
+def test_without_a_serving_plain_arm_the_header_loses_no_request() -> None:
+    (only,) = route(deployment(), plain=None)["spec"]["rules"]
+    assert len(only["backendRefs"]) == 2
+
+
+def test_weights_are_read_back_as_they_were_written() -> None:
+    assert read_weights(route(deployment())) == {"f1": 3, "f2": 1}
+    assert read_weights({"metadata": {}}) == {}
+
+
+def test_the_time_of_the_weights_moves_only_when_the_weights_do() -> None:
+    owner = deployment()
+    live = route(owner)
+    later = NOW.replace(hour=20)
+    assert route(owner, live=live, now=later) == live
+    moved = route(owner, live=live, now=later, weights={"f1": 2, "f2": 2})
+    assert moved["metadata"]["annotations"] != live["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("parents", "expected"),
+    [
+        ([], False),
+        ([{"conditions": [{"type": "Accepted", "status": "True", "observedGeneration": 2}]}], True),
+        ([{"conditions": [{"type": "Accepted", "status": "True", "observedGeneration": 1}]}], False),
+        ([{"conditions": [{"type": "Accepted", "status": "False", "message": "no such gateway"}]}], False),
+        ([{"conditions": [{"type": "ResolvedRefs", "status": "False", "message": "no Service"}]}], False),
+        (
+            [
+                {"conditions": [{"type": "Accepted", "status": "True"}]},
+                {"conditions": [{"type": "Accepted", "status": "False"}]},
+            ],
+            False,
+        ),
+    ],
+    ids=["nobody answered", "accepted", "an older generation", "refused", "unresolved", "one of two gateways refused"],
+)
+def test_a_route_counts_only_when_every_gateway_has_taken_this_generation(
+    parents: list[dict[str, Any]], expected: bool
+) -> None:
+    live = {"metadata": {"generation": 2}, "status": {"parents": parents}}
+    assert accepted(live)[0] is expected
+
+
+def test_a_revision_keeps_the_whole_spec() -> None:
+    owner = deployment()
+    assert revision.read_revision(revision.controller_revision(owner, "r1")) == owner.spec
+
+
+def test_evidence_recorded_twice_has_one_name() -> None:
+    one, other = (speculative_benchmark(deployment(), evidence()) for _ in range(2))
+    assert one["metadata"]["name"] == other["metadata"]["name"] == names.unit("llama", "b1", "p0")
