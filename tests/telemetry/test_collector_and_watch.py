@@ -156,6 +156,17 @@ def test_decay_of_acceptance_is_suspected_confirmed_and_gone_after_it_heals(fake
     assert Signal.ACCEPTANCE_DRIFT not in scene.signals(scene.run(200))
 
 
+def test_what_is_normal_for_one_arm_is_not_held_against_another(fake):
+    """In the trial of a changed engine the plain arm is judged beside the calibration of the promoted proposer."""
+    scene = Scene(fake)
+    scene.run(400)
+    scene.calibrate()
+    scene.fields = {"fingerprint": "another", "method": None}
+    for engine in scene.spec:
+        engine.acceptance = None
+    assert scene.signals(scene.run(300)) == {}
+
+
 def test_one_bad_pod_is_named(fake):
     scene = Scene(fake)
     scene.run(400)

@@ -112,7 +112,7 @@ class Watch:
             step={role: totals.window() for role, totals in record.step.items()},
             pods={name: pod.step.window() for name, pod in record.pods.items()},
             calibration=self._proposal(record),
-            comparison=compare(record.paired, target, target.calibration is not None) if both else None,
+            comparison=compare(record.paired, target, _normal(target) is not None) if both else None,
             suspicions=suspicions(record, self._bank, self._shares),
         )
 
@@ -175,7 +175,7 @@ class Watch:
         bank.level_shift[:, row] = np.log1p(
             [target.guardrails.max_tpot_increase_ratio, max(target.guardrails.max_ttft_increase_ratio, 0.25)]
         )
-        set_reference(bank, row, target.calibration, target)
+        set_reference(bank, row, _normal(target), target)
 
     def _step(self, members: Sequence[tuple[Record, dict[ArmRole, Window]]]) -> None:
         count = len(members)
@@ -216,7 +216,7 @@ class Watch:
 
         Only the scatter is learned here, never the level: a slow decay is not taken for normal.
         """
-        calibration = record.target.calibration
+        calibration = _normal(record.target)
         if calibration is None:
             pair = WindowPair(start, counts[0].copy(), counts[1].copy(), (float(pod_seconds[0]), float(pod_seconds[1])))
             record.pairs = [*record.pairs[-CALIBRATION_WINDOWS + 1 :], pair]
@@ -280,6 +280,12 @@ def write_load_points(bank: DetectorBank, row: int, points: Sequence[LoadPoint])
             if seconds is not None and seconds > 0:
                 bank.curve[level, arm, octave, row] = np.log(seconds)
                 bank.curve_error[level, arm, octave, row] = spreads[level] / np.sqrt(max(point.requests, 1))
+
+
+def _normal(target: Target) -> Calibration | None:
+    """The calibration, if it is of the arm that is judged: in the trial of another arm it says nothing."""
+    known = target.calibration
+    return known if known is not None and known.fingerprint == target.fingerprint else None
 
 
 def _pod_names(target: Target) -> set[str]:

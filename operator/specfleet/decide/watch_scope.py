@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from specfleet.api.benchmark import GuardrailsSpec
+from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole, DeploymentStatus, Phase
 from specfleet.decide.observation import Observation
 from specfleet.decide.watch_target import Target, TargetPod
@@ -22,7 +24,10 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
         for role, fingerprints in roles.items()
     }
     stable = status.stable
-    judged = obs.wanted(stable.speculative if stable is not None and stable.speculative else status.candidate)
+    plain_trial = status.phase is Phase.CANARY and status.candidate in _plain(obs)
+    promoted = None if plain_trial or stable is None else stable.speculative
+    fingerprint = promoted or status.candidate or ""
+    judged = obs.wanted(fingerprint)
     proposer = judged.proposer if judged is not None else None
     step = spec.rollout.steps[min(status.step or 0, len(spec.rollout.steps) - 1)]
     return Target(
@@ -34,11 +39,11 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
         warmup_seconds=spec.remedies.warmup_seconds,
         confirm_seconds=spec.remedies.confirm_seconds,
         min_requests=step.min_requests,
-        fingerprint=judged.fingerprint if judged is not None else "",
+        fingerprint=fingerprint,
         calibration=status.calibration,
         method=proposer.method if proposer is not None else None,
         scheduled_depth=bool(proposer and proposer.tokens_per_batch_size),
-        guardrails=spec.guardrails,
+        guardrails=_guardrails(spec),
         interesting_drop_ratio=spec.monitoring.interesting_drop_ratio,
         rollback_error_share_ratio=spec.remedies.rollback_error_share_ratio,
         false_alarms=spec.monitoring.false_alarms,
@@ -47,10 +52,21 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
     )
 
 
+def _guardrails(spec: DeploymentSpec) -> GuardrailsSpec:
+    """The guardrails of the watch; with `incompatibleRequests: Accept` the 4xx share is not one of them."""
+    accepted = spec.speculation is not None and spec.speculation.incompatible_requests == "Accept"
+    update = {"max_client_error_share_increase_ratio": 1.0} if accepted else {}
+    return spec.guardrails.model_copy(update=update)
+
+
+def _plain(obs: Observation) -> tuple[str, ...]:
+    return tuple(arm.fingerprint for arm in obs.arms if arm.role is ArmRole.BASELINE)
+
+
 def _roles(obs: Observation, status: DeploymentStatus) -> Mapping[ArmRole, tuple[str, ...]]:
     """Fingerprints per role. In a revision's canary the changed plain arm takes the place of the speculative one."""
     stable = status.stable
-    plain = tuple(arm.fingerprint for arm in obs.arms if arm.role is ArmRole.BASELINE)
+    plain = _plain(obs)
     drafted = tuple(arm.fingerprint for arm in obs.arms if arm.role is ArmRole.SPECULATIVE)
     if status.phase is Phase.CANARY and stable is not None and status.candidate in plain:
         old = obs.arm(stable.baseline)

@@ -11,6 +11,7 @@ from specfleet.api.status import ArmRole
 from specfleet.decide.counters import GAUGES, Counter, Floats, Gauge, PodWindow, Window
 from specfleet.decide.plan import JobIntent
 from specfleet.decide.watch_report import Answer
+from specfleet.decide.watch_target import Target
 from specfleet.simulate.cluster import Cluster, Pod
 from specfleet.simulate.requests import DEPTH, EAGLE, NGRAM
 from specfleet.simulate.scenario import Fault, FaultKind, Scenario
@@ -65,23 +66,18 @@ class Engines:
         self._loads: dict[str, tuple[Generator, Load, int]] = {}
         self._first: dict[int, str] = {}
 
-    def windows(self, cluster: Cluster, index: int, faults: Iterable[Active]) -> dict[ArmRole, Window]:
-        """Window number `index` of every serving arm."""
+    def pods(self, cluster: Cluster, index: int, faults: Iterable[Active]) -> dict[str, PodWindow]:
+        """Window number `index` of every pod that served all through it."""
         active = list(faults)
         load = self._load(index, active)
-        found: dict[ArmRole, Window] = {}
-        start, end = index * self.window_seconds, (index + 1) * self.window_seconds
+        found: dict[str, PodWindow] = {}
         begin = cluster.now.timestamp() - self.window_seconds
-        traffic = np.prod([one.factor for one in active if one.fault.kind is FaultKind.TRAFFIC])
+        traffic = float(np.prod([one.factor for one in active if one.fault.kind is FaultKind.TRAFFIC]))
         for fingerprint, arm in cluster.serving_arms().items():
             pods = [pod for pod in arm.pods if pod.serves(cluster.now)]
-            share = cluster.share(fingerprint)
-            each = share * self.replicas / max(1, len(pods)) * float(traffic)
-            members = {pod.name: self._pod(arm.role, pod, load, each, active) for pod in pods if _steady(pod, begin)}
-            known = found.get(arm.role)
-            if known is not None:
-                members = {**known.pods, **members}
-            found[arm.role] = _typed(arm.role, start, end, members)
+            each = cluster.share(fingerprint) * self.replicas / max(1, len(pods)) * traffic
+            steady = [pod for pod in pods if _steady(pod, begin)]
+            found |= {pod.name: self._pod(arm.role, pod, load, each, active) for pod in steady}
         return found
 
     def runs(self, job: JobIntent, faults: Iterable[Active]) -> tuple[RunSummary, ...]:
@@ -211,12 +207,14 @@ def _steady(pod: Pod, begin: float) -> bool:
     return pod.ready_at is not None and pod.ready_at.timestamp() + 120 <= begin
 
 
-def _typed(role: ArmRole, start: float, end: float, pods: Mapping[str, PodWindow]) -> Window:
-    if not pods:
+def window(target: Target, role: ArmRole, start: float, end: float, pods: Mapping[str, PodWindow]) -> Window:
+    """The window of the pods that the watch counts to a role, with its answer."""
+    members = {pod.name: pods[pod.name] for pod in target.arms[role] if pod.name in pods}
+    if not members:
         return Window(start, end, Answer.INSUFFICIENT, "no pod had an undisturbed window")
-    total: Floats = np.sum([pod.counts for pod in pods.values()], axis=0)
+    total: Floats = np.sum([pod.counts for pod in members.values()], axis=0)
     if total[Counter.GENERATED_TOKENS] == 0:
-        return Window(start, end, Answer.NO_TRAFFIC, "no token was generated", pods)
-    if role is ArmRole.SPECULATIVE and total[Counter.DRAFTS] == 0:
-        return Window(start, end, Answer.NOT_SPECULATING, "tokens without a draft", pods)
-    return Window(start, end, Answer.OK, "", pods)
+        return Window(start, end, Answer.NO_TRAFFIC, "no token was generated", members)
+    if role is ArmRole.SPECULATIVE and target.method is not None and total[Counter.DRAFTS] == 0:
+        return Window(start, end, Answer.NOT_SPECULATING, "tokens without a draft", members)
+    return Window(start, end, Answer.OK, "", members)

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole, Phase
-from specfleet.decide.counters import TargetFeed, Window
+from specfleet.decide.counters import TargetFeed
 from specfleet.decide.observation import JobView
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_report import Answer, Stage, Suspicion
 from specfleet.decide.watch_scope import watch_target
 from specfleet.simulate.cluster import DEFAULT_SPEC, JOB_SECONDS, KEY, START, Cluster, merged
-from specfleet.simulate.engines import Active, Engines
+from specfleet.simulate.engines import Active, Engines, window
 from specfleet.simulate.scenario import FaultKind, Outcome, Scenario
 
 ROAD_SECONDS = 3 * 86400.0
@@ -144,19 +144,16 @@ class Simulation:
             self._close_window()
 
     def _close_window(self) -> None:
-        windows = self.engines.windows(self.cluster, self._windows, list(self._active()))
+        pods = self.engines.pods(self.cluster, self._windows, list(self._active()))
         self._windows += 1
         status = self.cluster.status
         if status is None or status.stable is None:
             return
         target = watch_target(self.cluster.observation(), status, self.cluster.now)
         broken = next((one.fault.answer for one in self._active() if one.fault.kind is FaultKind.METRICS), None)
-        offset = START.timestamp()
-        shifted = {
-            role: (Window(one.start + offset, one.end + offset, one.answer, one.message, one.pods),)
-            for role, one in windows.items()
-            if role in target.arms
-        }
+        end = START.timestamp() + self._windows * self.window_seconds
+        start = end - self.window_seconds
+        shifted = {role: (window(target, role, start, end, pods),) for role in target.arms}
         if broken is None:
             answers = dict.fromkeys(target.arms, (Answer.OK, ""))
         else:
