@@ -54,7 +54,6 @@ class TrafficSlice(ApiModel):
     output_tokens: int = Field(128, ge=2, description="Output length in tokens (mean).")
     temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature. Acceptance depends on it.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling.")
-    streaming: bool = Field(True, description="Whether clients stream.")
     label: str | None = Field(None, max_length=64, description="Language or task, for the report.")
     weight: float = Field(1.0, gt=0, description="Share of this slice in production traffic (relative).")
 

@@ -114,7 +114,6 @@ class MetricLabels(ApiModel):
 class FalseAlarmBudget(ApiModel):
     """How often the watch may be wrong on a healthy deployment. The thresholds follow from it."""
 
-    rollbacks_per_quarter: float = Field(1.0, gt=0, le=100, description="False roll-backs per 90 days.")
     rebenchmarks_per_month: float = Field(1.0, gt=0, le=100, description="False re-benchmarks per 30 days.")
 
 

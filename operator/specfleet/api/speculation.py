@@ -227,8 +227,9 @@ class SpeculationSpec(Proposer):
     incompatible_requests: str = Field(
         "HoldPromotion",
         pattern="^(HoldPromotion|Accept)$",
-        description="What to do when requests that production sends (min_p, logit_bias, ...) get 400 only with "
-        "speculation on.",
+        description="Requests with min_p, logit_bias and the like get 400 only with speculation on. HoldPromotion: "
+        "when production sends them (the 4xx share of the canary rises), the plain arm keeps serving, Held with reason "
+        "IncompatibleRequests. Accept: their 4xx share is not guarded; send traffic.plainHeader with such requests.",
     )
 
     def proposers(self) -> tuple[Proposer, ...]:

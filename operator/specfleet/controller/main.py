@@ -86,6 +86,7 @@ def main() -> int:
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
     logging.getLogger("kopf").setLevel("WARNING")
+    logging.getLogger("aiohttp.access").setLevel("WARNING")
     app = App(settings)
     # Kopf would ask for the user's name, which a container's bare user id does not have.
     os.environ.setdefault("LOGNAME", "specfleet")

@@ -35,7 +35,6 @@ from specfleet.resources.benchmark_job import UNIT
 from specfleet.resources.pods import CONTAINER, MODEL, PORT
 from specfleet.resources.revision import read_revision
 
-
 MESSAGE_SECONDS = 15.0
 """Job and pod come by different watches: how long the pod's last words may be behind the Job that has ended."""
 

@@ -29,6 +29,9 @@ from specfleet.kube.lease import Lease
 from specfleet.kube.port import KubeApi, KubeError, NotFoundError
 from specfleet.resources.metadata import base_labels
 
+EVENT_LIFE_SECONDS = 3600.0
+"""The API server keeps Events for an hour by default: older ones are not told again."""
+
 log = logging.getLogger(__name__)
 
 
@@ -44,13 +47,15 @@ class Reconciler:
         self._metrics = metrics
         self._clock = clock
         self._settled = Settled()
+        self._told: set[str] = set()
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring one deployment a step on. Returns after how many seconds to look again, None for only on change."""
         if key not in self._fleet.cache.deployments:
             return None
         await self._fleet.load_config_maps(key, self._api)
-        _, plan, changes = self._think(key)
+        obs, plan, changes = self._think(key)
+        await self._tell_again(obs.deployment)
         if changes:
             self._lease.check()
             if not await self._read(key):
@@ -126,6 +131,16 @@ class Reconciler:
             await self._api.create(manifest)
         except KubeError as error:
             log.warning("event %s was not written: %s", manifest["metadata"]["name"], error.message)
+
+    async def _tell_again(self, owner: SpeculativeDeployment) -> None:
+        """Once per process: an Event whose telling was cut off by a crash is made good (its name is the same)."""
+        if owner.uid in self._told or not self._lease.held:
+            return
+        self._told.add(owner.uid)
+        recent = owner.status.history[-3:] if owner.status is not None else []
+        for decision in recent:
+            if (self._clock() - decision.time).total_seconds() < EVENT_LIFE_SECONDS:
+                await self._event(build_event(owner, decision))
 
     def _tell(self, owner: SpeculativeDeployment, plan: Plan) -> None:
         for decision in plan.decisions:

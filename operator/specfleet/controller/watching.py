@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.benchmark import GuardrailsSpec
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.status import ArmRole, DeploymentStatus, Phase
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe
@@ -125,13 +126,20 @@ def build_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
         calibration=status.calibration,
         method=promoted.proposer.method if promoted is not None and promoted.proposer is not None else None,
         scheduled_depth=bool(promoted and promoted.proposer and promoted.proposer.tokens_per_batch_size),
-        guardrails=spec.guardrails,
+        guardrails=_guardrails(spec),
         interesting_drop_ratio=spec.monitoring.interesting_drop_ratio,
         rollback_error_share_ratio=spec.remedies.rollback_error_share_ratio,
         false_alarms=spec.monitoring.false_alarms,
         namespace_label=spec.monitoring.labels.namespace,
         pod_label=spec.monitoring.labels.pod,
     )
+
+
+def _guardrails(spec: DeploymentSpec) -> GuardrailsSpec:
+    """The guardrails of the watch; with `incompatibleRequests: Accept` the 4xx share is not one of them."""
+    accepted = spec.speculation is not None and spec.speculation.incompatible_requests == "Accept"
+    update = {"max_client_error_share_increase_ratio": 1.0} if accepted else {}
+    return spec.guardrails.model_copy(update=update)
 
 
 def _roles(obs: Observation, status: DeploymentStatus) -> Mapping[ArmRole, tuple[str, ...]]:

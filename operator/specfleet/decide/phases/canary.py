@@ -8,7 +8,11 @@ from specfleet.decide.resume import resume
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
-from specfleet.decide.watch_report import Answer, Attribution, Severity, Stage
+from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage
+
+INCOMPATIBLE = Signal.CLIENT_ERRORS.value
+INCOMPATIBLE_HOLD_SECONDS = 86400.0
+"""Each new attempt costs users refused requests: once a day, or when a person says retry."""
 
 
 def canary(turn: Turn) -> None:
@@ -72,6 +76,9 @@ def _judge_step(turn: Turn) -> None:
     comparison = turn.obs.watch.comparison
     windows = turn.obs.watch.step
     stayed = turn.seconds_since(turn.status.step_since)
+    if comparison is not None and comparison.verdict is Verdict.FAIL and comparison.reason == INCOMPATIBLE:
+        hold(turn, INCOMPATIBLE, comparison.message, INCOMPATIBLE_HOLD_SECONDS)
+        return
     if comparison is not None and comparison.verdict is Verdict.FAIL and rollback_allowed(turn):
         start_rollback(turn, comparison.reason, comparison.message)
         return
