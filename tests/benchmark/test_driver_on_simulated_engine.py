@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,10 @@ class Engine:
         self.process = start(self.port, self.words)
 
 
-def start(port: int, words: list[str]) -> "subprocess.Popen[bytes]":
+def start(port: int, words: list[str], **variables: str) -> "subprocess.Popen[bytes]":
     command = [*VLLM, "serve", "org/tiny", "--served-model-name", "tiny", "--port", str(port), *words]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**ENVIRONMENT, **variables}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -165,6 +167,49 @@ def job(
     return Job(folder, plan)
 
 
+def evidence_of(report: DriverReport, pair: int) -> BenchmarkEvidenceSpec:
+    begun = datetime(2026, 1, 1, pair, tzinfo=UTC)
+    return BenchmarkEvidenceSpec(
+        deployment="d",
+        benchmark="b1",
+        purpose="Qualify",
+        unit=f"p{pair}",
+        pair=pair,
+        baseline="a",
+        candidate="b",
+        proposer="eagle3 k=3",
+        started=begun,
+        finished=begun + timedelta(minutes=1),
+        gpu_seconds=60,
+        runs=list(report.runs),
+        request_probes=list(report.request_probes),
+    )
+
+
+def test_a_proposer_that_wins_at_low_load_and_loses_at_the_peak_fails_and_the_tiers_are_named(
+    engines: dict[ArmRole, Engine], tmp_path: Path
+) -> None:
+    dear = '{"time_scale": 2.0, "proposers": {"eagle3": {"draft_milliseconds": {"per_kv_token": 0.02}}}}'
+    port = free_port()
+    words = ["--speculative-config", SPECULATION]
+    drafted = Engine(port, words, start(port, words, VLLM_SIM_PROFILE=dear))
+    both = spec(tiers=[{"name": "low", "requestsPerSecond": 3}, {"name": "peak", "concurrency": 24}], runSeconds=6)
+    try:
+        until(lambda: healthy(drafted.url), "the dear proposer answers")
+        arms = {ArmRole.BASELINE: engines[ArmRole.BASELINE], ArmRole.SPECULATIVE: drafted}
+        evidence = []
+        for pair in range(3):
+            code, report = job(tmp_path / str(pair), arms, both, pair).run()
+            assert code == 0
+            evidence.append(evidence_of(report, pair))
+    finally:
+        drafted.process.kill()
+        drafted.process.wait()
+    verdict = judge(both, evidence)
+    assert verdict.verdict is Verdict.FAIL, verdict.message
+    assert "speculation wins at low and loses at peak" in verdict.message
+
+
 def test_three_short_pairs_of_a_true_gain_pass_and_carry_everything_that_is_reported(
     engines: dict[ArmRole, Engine], tmp_path: Path
 ) -> None:
@@ -175,23 +220,7 @@ def test_three_short_pairs_of_a_true_gain_pass_and_carry_everything_that_is_repo
         assert code == 0
         assert report.error is None
         assert [run.invalid_reason for run in report.runs] == [None] * 4
-        evidence.append(
-            BenchmarkEvidenceSpec(
-                deployment="d",
-                benchmark="b1",
-                purpose="Qualify",
-                unit=f"p{pair}",
-                pair=pair,
-                baseline="a",
-                candidate="b",
-                proposer="eagle3 k=3",
-                started="2026-01-01T00:00:00Z",
-                finished="2026-01-01T00:01:00Z",
-                gpu_seconds=60,
-                runs=list(report.runs),
-                request_probes=list(report.request_probes),
-            )  # type: ignore[arg-type]
-        )
+        evidence.append(evidence_of(report, pair))
         plain = [run for run in report.runs if run.arm is ArmRole.BASELINE]
         drafted = [run for run in report.runs if run.arm is ArmRole.SPECULATIVE]
         assert all(run.drafts == 0 for run in plain)
