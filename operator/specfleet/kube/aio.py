@@ -1,6 +1,7 @@
 """Adapter of the port over kubernetes.aio: raw JSON both ways (its models would triple the memory)."""
 
 import json
+import os
 from typing import Any
 
 import aiohttp
@@ -34,7 +35,8 @@ async def connect() -> "AioKubeApi":
     try:
         config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException:
-        await config.load_kube_config(client_configuration=configuration)
+        # The library reads KUBECONFIG only once, when it is imported.
+        await config.load_kube_config(os.environ.get("KUBECONFIG"), client_configuration=configuration)
     client = ApiClient(configuration)
     client.user_agent = f"specfleet/{__version__}"
     return AioKubeApi(client)
