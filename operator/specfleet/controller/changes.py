@@ -114,7 +114,7 @@ def _surplus(
     for kind in PRUNED:
         for body in cache.children(key, kind):
             name = body["metadata"]["name"]
-            if (kind.kind, name) not in wanted and _owned(body, owner) and "deletionTimestamp" not in body["metadata"]:
+            if (kind.kind, name) not in wanted and owned(body, owner) and "deletionTimestamp" not in body["metadata"]:
                 found.append(Removal(kind, name, body["metadata"]["uid"]))
     return found + _old_revisions(cache, key, owner, plan) + _old_evidence(cache, key, owner, plan)
 
@@ -122,7 +122,7 @@ def _surplus(
 def _old_revisions(cache: Cache, key: Key, owner: SpeculativeDeployment, plan: Plan) -> list[Removal]:
     """All but the last ten; the present and the stable one are never removed."""
     kept = {plan.revision, plan.status.stable.name if plan.status.stable else None}
-    bodies = [body for body in cache.children(key, kinds.CONTROLLER_REVISION) if _owned(body, owner)]
+    bodies = [body for body in cache.children(key, kinds.CONTROLLER_REVISION) if owned(body, owner)]
     bodies.sort(key=lambda body: (int(body.get("revision", 0)), body["metadata"]["name"]))
     old = [body for body in bodies if body["metadata"]["name"] not in kept][:-REVISIONS_KEPT]
     return [Removal(kinds.CONTROLLER_REVISION, body["metadata"]["name"], body["metadata"]["uid"]) for body in old]
@@ -131,14 +131,14 @@ def _old_revisions(cache: Cache, key: Key, owner: SpeculativeDeployment, plan: P
 def _old_evidence(cache: Cache, key: Key, owner: SpeculativeDeployment, plan: Plan) -> list[Removal]:
     """Beyond spec.benchmark.evidenceKept, the oldest that the present benchmark does not need."""
     current = plan.status.benchmark.id if plan.status.benchmark else None
-    bodies = [body for body in cache.children(key, kinds.SPECULATIVE_BENCHMARK) if _owned(body, owner)]
+    bodies = [body for body in cache.children(key, kinds.SPECULATIVE_BENCHMARK) if owned(body, owner)]
     bodies.sort(key=lambda body: (body["metadata"]["creationTimestamp"], body["metadata"]["name"]))
     surplus = len(bodies) - owner.spec.benchmark.evidence_kept
     old = [body for body in bodies if body["spec"].get("benchmark") != current][: max(0, surplus)]
     return [Removal(kinds.SPECULATIVE_BENCHMARK, body["metadata"]["name"], body["metadata"]["uid"]) for body in old]
 
 
-def _owned(body: RawObject, owner: SpeculativeDeployment) -> bool:
+def owned(body: RawObject, owner: SpeculativeDeployment) -> bool:
     """By UID: a namesake's children are not ours."""
     return any(one.get("uid") == owner.uid for one in body["metadata"].get("ownerReferences", []))
 

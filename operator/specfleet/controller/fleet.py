@@ -37,6 +37,8 @@ class Fleet:
         self.cache = Cache()
         self.prober = prober
         self.reports: dict[Key, WatchReport] = {}
+        self.refused: dict[Key, tuple[str, ...]] = {}
+        """What the API server (or the owner of a name) refuses, in its own words; told in status."""
         self.optional: frozenset[str] = frozenset()
         """Optional kinds that the cluster serves (HTTPRoute, PodMonitor)."""
         self.watch = WatchHistory()
@@ -79,6 +81,7 @@ class Fleet:
         """What observe() needs besides the cache."""
         return Surroundings(
             prober=self.prober,
+            refused=self.refused.get(key, ()),
             reports=self.reports,
             config_maps=self._config_maps.get(key, (0.0, {}))[1],
             gateway_api=HTTP_ROUTE in self.optional,
@@ -113,6 +116,7 @@ class Fleet:
         """A deployment is gone; the garbage collector removes its children."""
         self.cache.drop_deployment(key)
         self.reports.pop(key, None)
+        self.refused.pop(key, None)
         self._config_maps.pop(key, None)
         self._wanted.pop(key, None)
         self._parsed.pop(key, None)

@@ -52,6 +52,7 @@ class Surroundings:
     config_maps: Mapping[str, Mapping[str, str]]
     gateway_api: bool
     fleet: FleetView
+    refused: tuple[str, ...] = ()
     watch: WatchHistory = field(default_factory=WatchHistory)
 
 
@@ -239,7 +240,7 @@ def _command(owner: SpeculativeDeployment) -> Command | None:
 
 
 def _problems(owner: SpeculativeDeployment, around: Surroundings) -> tuple[str, ...]:
-    found = []
+    found = list(around.refused)
     if owner.spec.traffic.parent_refs and not around.gateway_api:
         found.append(
             "spec.traffic.parentRefs: this cluster has no gateway.networking.k8s.io/v1 HTTPRoute; install Gateway API"

@@ -16,17 +16,18 @@ from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
-from specfleet.controller.changes import Changes, Settled, find_changes
+from specfleet.controller.changes import CREATED_ONCE, Changes, Settled, find_changes, owned
 from specfleet.controller.children import desired_children
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe, read_deployment
+from specfleet.controller.ownership import TakenError, refuse_taken
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import Plan
 from specfleet.kube import kinds
 from specfleet.kube.cache import Key
 from specfleet.kube.lease import Lease
-from specfleet.kube.port import KubeApi, KubeError, NotFoundError
+from specfleet.kube.port import ForbiddenError, InvalidError, KubeApi, KubeError, NotFoundError
 from specfleet.resources.metadata import base_labels
 
 EVENT_LIFE_SECONDS = 3600.0
@@ -61,7 +62,8 @@ class Reconciler:
             if not await self._read(key):
                 return None
             obs, plan, changes = self._think(key)
-            await self._act(key, obs, plan, changes)
+            if await self._act(key, obs, plan, changes):
+                return 1.0
         return plan.requeue_seconds
 
     def _think(self, key: Key) -> tuple[Observation, Plan, Changes]:
@@ -94,8 +96,12 @@ class Reconciler:
             self._fleet.cache.replace_children(key, kind, bodies, mark)
         return True
 
-    async def _act(self, key: Key, obs: Observation, plan: Plan, changes: Changes) -> None:
-        """Evidence, decision, children, removals, news: in this order (changes.py says why)."""
+    async def _act(self, key: Key, obs: Observation, plan: Plan, changes: Changes) -> bool:
+        """Evidence, decision, children, removals, news: in this order (changes.py says why).
+
+        True when what the API server refuses has changed, so that status has to tell it. One refused child does not
+        keep the others from being written: exchange() goes by what the route and the pods are, not what they should be.
+        """
         namespace = key[0]
         for manifest in changes.evidence:
             await self._create(key, manifest)
@@ -105,18 +111,38 @@ class Reconciler:
             body = await self._api.patch_status(kinds.SPECULATIVE_DEPLOYMENT, current, changes.status)
             self._fleet.cache.put_deployment(body)
             self._tell(obs.deployment, plan)
-        for manifest in changes.create:
-            await self._create(key, manifest)
-        for manifest in changes.apply:
-            self._lease.check()
-            answered = await self._api.apply(manifest)
-            self._settled.remember(manifest, answered)
-            self._fleet.cache.put(kinds.kind_of(manifest), answered)
+        refused = []
+        for manifest in (*changes.create, *changes.apply):
+            try:
+                await self._write_child(key, obs.deployment, manifest)
+            except (TakenError, InvalidError, ForbiddenError) as error:
+                log.warning("%s/%s: %s", *key, error.message)
+                refused.append(error.message[:1000])
         for removal in (*changes.restarts, *changes.remove):
             self._lease.check()
             await self._api.delete(removal.kind, namespace, removal.name, removal.uid)
         for decision in plan.decisions:
             await self._event(build_event(obs.deployment, decision))
+        before = self._fleet.refused.get(key, ())
+        self._fleet.refused[key] = tuple(refused)
+        return before != tuple(refused)
+
+    async def _write_child(self, key: Key, owner: SpeculativeDeployment, manifest: RawObject) -> None:
+        if manifest["kind"] in CREATED_ONCE:
+            await self._create(key, manifest)
+            return
+        self._lease.check()
+        if not self._known(key, owner, manifest):
+            await refuse_taken(self._api, owner, manifest)
+        answered = await self._api.apply(manifest)
+        self._settled.remember(manifest, answered)
+        self._fleet.cache.put(kinds.kind_of(manifest), answered)
+
+    def _known(self, key: Key, owner: SpeculativeDeployment, manifest: RawObject) -> bool:
+        """Whether the cache shows the object as ours, by UID."""
+        bodies = self._fleet.cache.children(key, kinds.kind_of(manifest))
+        live = next((body for body in bodies if body["metadata"]["name"] == manifest["metadata"]["name"]), None)
+        return live is not None and owned(live, owner)
 
     async def _create(self, key: Key, manifest: RawObject) -> None:
         self._lease.check()

@@ -104,6 +104,8 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
     refused = status.phase in REFUSED or (status.phase is Phase.BASELINE and bool(status.trials))
     if obs.spec.rollout.require_speculation and obs.spec.speculation and refused:
         return _true(status.phase_reason or "SpeculationNotServing", "rollout.requireSpeculation is true")
+    if status.phase is Phase.DEPLOYING and obs.problems:
+        return _true("Refused", obs.problems[0])
     arm = obs.arm(obs.baseline.fingerprint)
     if status.stable is None:
         fault = start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds) or no_room(arm, obs.now)
