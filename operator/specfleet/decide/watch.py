@@ -26,6 +26,8 @@ from specfleet.decide.shares import ShareBank
 from specfleet.decide.watch_findings import overall_answer, suspicions
 from specfleet.decide.watch_report import UNKNOWN_REPORT, Answer, WatchReport
 from specfleet.decide.watch_target import Key, Target
+from specfleet.decide.week import SOURCE as WEEK
+from specfleet.decide.week import WeekSums
 from specfleet.decide.window_view import ArmTotals, arm_window
 
 FIRST_ROWS = 64
@@ -69,6 +71,10 @@ class Record:
     """Windows for a first calibration; empty once there is one."""
     acceptance: Floats = field(default_factory=lambda: np.zeros((2, 0)))
     """Accepted and drafted tokens of the first windows after a calibration that has no measured dispersion."""
+    dispersion: float | None = None
+    """Measured from them."""
+    week: WeekSums | None = None
+    """While the calibration is not yet one of a whole week."""
 
 
 class Watch:
@@ -161,6 +167,7 @@ class Watch:
             self._set_parameters(record, target)
             if old.calibration != target.calibration:
                 self._bank.quiet(record.row)
+                record.week = None
             if record.acceptance.shape[1] >= MIN_DISPERSION_WINDOWS and old.calibration == target.calibration:
                 self._sharpen(record)
         return record
@@ -222,6 +229,9 @@ class Watch:
             record.pairs = [*record.pairs[-CALIBRATION_WINDOWS + 1 :], pair]
             return
         record.pairs = []
+        if calibration.source != WEEK:
+            record.week = record.week or WeekSums()
+            record.week.add(start, counts, pod_seconds)
         known = record.acceptance.shape[1]
         drafted = counts[0, Counter.DRAFT_TOKENS]
         if calibration.dispersion is not None or known >= MIN_DISPERSION_WINDOWS or drafted <= 0:
@@ -236,13 +246,18 @@ class Watch:
         measured = measured_dispersion(accepted, drafted, float(accepted.sum() / drafted.sum()))
         prior = prior_dispersion(record.target.method)
         value = float(np.clip(measured, DISPERSION_RANGE[0] * prior, DISPERSION_RANGE[1] * prior))
+        record.dispersion = value
         self._bank.dispersion[record.row], self._bank.slow_dispersion[record.row] = value, SLOW_DISPERSION * value
 
     def _proposal(self, record: Record) -> Calibration | None:
-        """A calibration, while the status has none."""
-        if record.target.calibration is not None:
+        """A first calibration while the status has none; a sharper one after a healthy week (its source is Week)."""
+        known = _normal(record.target)
+        if record.target.calibration is None:
+            return calibrate(record.target.fingerprint, record.pairs, record.target.method, "Watch")
+        week, quiet = record.week, not self._bank.stage[:, record.row].any()
+        if known is None or week is None or not quiet or not week.complete(record.seen_until):
             return None
-        return calibrate(record.target.fingerprint, record.pairs, record.target.method, "Watch")
+        return week.calibration(known, record.dispersion)
 
 
 def set_reference(bank: DetectorBank, row: int, calibration: Calibration | None, target: Target) -> None:
