@@ -5,8 +5,9 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.decisions.measure import LEVELS, latency, level
+from benchmarks.decisions.measure import LEVELS, first_week, latency, level
 from benchmarks.decisions.report import write
+from benchmarks.decisions.speed import measure as speed
 
 HERE = Path(__file__).parent
 SCORING_SEED = 910_000
@@ -37,6 +38,12 @@ def main() -> None:
         found["latency"] = [
             latency(rate, options.fleets, SCORING_SEED + 7, share) for rate, share in cases if rate in options.levels
         ]
+        found["first week"] = [
+            first_week(rate, max(10, options.fleets // 2), SCORING_SEED + 11)
+            for rate in (0.5, 5.0)
+            if rate in options.levels
+        ]
+        found["speed"] = speed()
         results.write_text(json.dumps(found, indent=1) + "\n")
     write(found, options.out)
 

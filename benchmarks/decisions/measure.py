@@ -122,6 +122,21 @@ def level(rate: float, fleets: int, days: float, seed: int, rules: bool) -> dict
     return out
 
 
+def first_week(rate: float, fleets: int, seed: int) -> dict[str, object]:
+    """The same after a calibration from two hours (a canary) with the prior dispersion: false alarms, delays."""
+    fleet = Fleet(Setting(TrafficModel(rate), fleets=fleets), seed)
+    fleet.calibrate(2 * 3600.0)
+    log = copy.deepcopy(fleet).run(7 * DAY)
+    out: dict[str, object] = {
+        "rate": rate,
+        "months": log.fleet_days / 30,
+        "false": {stage.name: {one.name: log.count(stage, (one,)) for one in Detector} for stage in STAGES},
+    }
+    for name in ("-30 %", "-50 %"):
+        out[name] = delays(copy.deepcopy(fleet).run(HOURS, CHANGES[name], reset=False), fleets)
+    return out
+
+
 def latency(rate: float, fleets: int, seed: int, share: float) -> dict[str, object]:
     """TPOT +15 % in the speculative arm: suspected against its own history, confirmed, told from a shared cause."""
     base = Fleet(Setting(TrafficModel(rate), fleets=fleets, control_share=share), seed)

@@ -85,7 +85,18 @@ def _markdown(table: dict[str, dict[str, dict[str, Any]]], found: dict[str, Any]
     )
     lines += ["TPOT +15 % (minutes, median/p90) and what the control says after 24 h:", ""]
     head = ["req/s", "control share", "cause", "Suspect", "Confirmed", "still found", "Speculation", "Shared"]
-    return lines + _table(head, [row for one in found["latency"] for row in _latency(one)])
+    lines += _table(head, [row for one in found["latency"] for row in _latency(one)])
+    lines += ["Calibrated from two hours only (as after a canary), first week, all detectors:", ""]
+    head = ["req/s", "Suspect per 30 days", "Confirmed per 30 days", "-30 %", "-50 %"]
+    lines += _table(head, [_first_week(one) for one in found.get("first week", [])])
+    lines += ["Fleet-days per minute and core (CPU time, shared machine):", ""]
+    return lines + _table(["what", "figure"], [[name, f"{one:,.0f}"] for name, one in found.get("speed", {}).items()])
+
+
+def _first_week(one: dict[str, Any]) -> list[str]:
+    totals = [sum(one["false"][stage].values()) for stage in ("SUSPECT", "CONFIRMED")]
+    rates = [f"{total / one['months']:.2f} [{upper(total, one['months']):.2f}]" for total in totals]
+    return [f"{one['rate']:g}", *rates, _delay(one["-30 %"]), _delay(one["-50 %"])]
 
 
 def _cells(cells: dict[str, dict[str, Any]], levels: list[str]) -> list[str]:
