@@ -68,7 +68,11 @@ def _evidence(turn: Turn) -> list[str]:
     if progress is None:
         return []
     name = turn.obs.deployment.name
-    return [names.unit(name, progress.id, one.unit) for one in turn.obs.evidence if one.benchmark == progress.id]
+    return [
+        names.unit(name, progress.id, one.unit)
+        for one in (*turn.obs.evidence, *turn.record)
+        if one.benchmark == progress.id
+    ]
 
 
 def plain_serves(turn: Turn) -> bool:
