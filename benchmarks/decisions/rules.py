@@ -77,10 +77,13 @@ def naive_cusum(accepted: Floats, drafted: Floats, reference: Reference) -> Bool
 
 
 def page_hinkley(accepted: Floats, drafted: Floats, reference: Reference) -> Bools:
-    """Page-Hinkley on standardised window rates, unweighted; delta 0.25 standard deviations, lambda 8."""
+    """Page-Hinkley on standardised window rates, unweighted; delta 0.5 standard deviations.
+
+    lambda 10 is one alarm in 43,200 independent windows (30 days), by exp(2 delta lambda) / (2 delta^2).
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.clip((reference.rate - accepted / drafted) / reference.spread, -10, 10)
-    return _cusum(np.where(drafted > 0, z - 0.25, 0.0), np.float64(8.0))
+    return _cusum(np.where(drafted > 0, z - 0.5, 0.0), np.float64(10.0))
 
 
 def _cusum(increments: Floats, threshold: np.floating) -> Bools:
