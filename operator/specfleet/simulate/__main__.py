@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry point. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m specfleet.simulate", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run scenario files (docs: docs/how-to/simulate.md)")
+    run = commands.add_parser("run", help="run scenario files (fields: benchmarks/decisions/scenarios/README.md)")
     run.add_argument("files", nargs="+", type=Path)
     run.add_argument("--verbose", action="store_true", help="tell everything that happened, also where all is well")
     run.add_argument("--only", default="", help="only scenarios whose name contains this")
