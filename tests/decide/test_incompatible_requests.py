@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from specfleet.api.status import Phase, Verdict
-from specfleet.controller.watching import build_target
 from specfleet.decide.decide import decide
 from specfleet.decide.watch_report import Comparison
+from specfleet.decide.watch_scope import watch_target
 
 from tests.decide.world import World, spec_of
 
@@ -36,4 +36,4 @@ def test_accepting_incompatible_requests_takes_the_4xx_share_off_the_guards() ->
         world = in_canary(accepted)
         obs = world.observation()
         assert world.status is not None
-        assert build_target(obs, world.status, obs.now).guardrails.max_client_error_share_increase_ratio == limit
+        assert watch_target(obs, world.status, obs.now).guardrails.max_client_error_share_increase_ratio == limit
