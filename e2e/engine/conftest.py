@@ -1,5 +1,6 @@
 """The engine and its models, made once."""
 
+import hashlib
 import subprocess
 from pathlib import Path
 
@@ -15,8 +16,9 @@ def models() -> Path:
     """Folder with the tiny models. Fails, with the remedy, where the engine is not installed."""
     if not (folder() / ".installed").exists():
         pytest.fail(f"no engine in {folder()}: run `make engine` first (about 5 GB)")
-    place = folder() / "models"
+    maker = HERE / "make_models.py"
+    place = folder() / f"models-{hashlib.sha256(maker.read_bytes()).hexdigest()[:8]}"
     if not (place / ".made").exists():
-        subprocess.run([python(), HERE / "make_models.py", place], check=True, env=environment())
+        subprocess.run([python(), maker, place], check=True, env=environment())
         (place / ".made").touch()
     return place

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-VOCABULARY, HIDDEN, LAYERS, HEADS, POSITIONS = 512, 256, 6, 4, 2048
+VOCABULARY, HIDDEN, LAYERS, HEADS, POSITIONS = 512, 256, 8, 4, 2048
 CORPUS = ("the operator compares both arms and keeps the one that the evidence favours . " * 40).split(" . ")
 
 

@@ -22,7 +22,7 @@ from specfleet.engine.preflight import (
 
 from tests.engine.specs import spec_of
 
-TARGET = {"vocab_size": 512, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
+TARGET = {"vocab_size": 512, "hidden_size": 256, "num_hidden_layers": 16, "num_attention_heads": 4}
 TARGET["max_position_embeddings"] = 4096
 
 
@@ -52,7 +52,7 @@ DRAFTS: list[tuple[str, Method, dict[str, Any], dict[str, Any], dict[str, Any], 
      {**TARGET, "hidden_size": 128, "target_hidden_size": 256}, {}, "", None, ""),
     ("layers that the target does not have", Method.EAGLE3, {},
      {**TARGET, "eagle_aux_hidden_state_layer_ids": [2, 16, 29]}, {}, "AuxiliaryLayersMissing", Severity.REFUSE,
-     "has 4"),
+     "with 16"),
     ("layers that the target has", Method.EAGLE3, {}, {**TARGET, "eagle_aux_hidden_state_layer_ids": [1, 2, 3]}, {}, "",
      None, ""),
     ("more tokens than heads", Method.MEDUSA, {}, {"num_heads": 5}, {}, "MedusaHeadsDiffer", Severity.WARN, "5 heads"),
@@ -102,6 +102,14 @@ def test_a_missing_draft_folder_is_refused_by_name(tmp_path: Path) -> None:
     assert (found.rule_id, found.severity) == ("DraftMissing", Severity.REFUSE)
     assert "/models/nowhere does not exist" in found.message
     assert found.field_path == "spec.speculation.draft.model"
+
+
+def test_the_default_layers_of_a_head_collide_in_a_shallow_target(tmp_path: Path) -> None:
+    model(tmp_path, "target", {**TARGET, "num_hidden_layers": 6})
+    model(tmp_path, "head", {**TARGET, "num_hidden_layers": 1})
+    (found,) = preflight_findings(preflight_plan(spec_of(Method.EAGLE3), locate_below(tmp_path)) or {})
+    assert found.rule_id == "AuxiliaryLayersMissing"
+    assert "[2, 3, 3] (the default)" in found.message
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:

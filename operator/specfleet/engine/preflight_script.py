@@ -142,10 +142,13 @@ def _eagle(pair: Pair) -> Found:
         message = f"the head expects hidden states of {expected}, the target has {width}"
         yield _finding("HiddenSizeDiffers", WARN, pair.path("draft.model"), message, remedy)
     layers, key = _value(pair.config, "num_hidden_layers"), "eagle_aux_hidden_state_layer_ids"
-    chosen = pair.own.get(key) or (pair.own.get("eagle_config") or {}).get(key)
-    if pair.draft["method"] == "eagle3" and layers and chosen and max(chosen) > layers:
+    if pair.draft["method"] != "eagle3" or not layers:
+        return
+    named = pair.own.get(key) or (pair.own.get("eagle_config") or {}).get(key)
+    chosen = list(named or (2, layers // 2, layers - 3))
+    if len({layer for layer in chosen if 0 <= layer <= layers}) < len(chosen):
         message = (
-            f"the head reads the target's layers {chosen}, the target has {layers}: "
+            f"the head reads the layers {chosen}{'' if named else ' (the default)'} of a target with {layers}: "
             "the engine becomes ready and dies at the first request"
         )
         yield _finding("AuxiliaryLayersMissing", REFUSE, pair.path("draft.model"), message, remedy)
