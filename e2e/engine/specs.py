@@ -15,7 +15,11 @@ DUMMY = {"load_format": "dummy"}
 
 def proposers(models: Path) -> dict[str, dict[str, Any]]:
     """For every method that runs on CPU, the least that starts."""
-    heads = {name: {"model": str(models / name), "loadConfig": DUMMY} for name in ("eagle", "eagle3", "medusa")}
+    heads: dict[str, dict[str, Any]] = {
+        "eagle": {"model": str(models / "eagle"), "loadConfig": DUMMY},
+        "eagle3": {"model": str(models / "eagle3"), "loadConfig": DUMMY},
+        "medusa": {"model": str(models / "medusa")},
+    }
     return {
         "ngram": {"method": "ngram", "numSpeculativeTokens": 3, "ngram": {"promptLookupMin": 2, "promptLookupMax": 4}},
         "suffix": {"method": "suffix", "numSpeculativeTokens": 8},
@@ -28,11 +32,17 @@ def proposers(models: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+def arguments_for(method: str) -> list[str]:
+    """engine.args: medusa does not read the draft's own load format, so its target has dummy weights too."""
+    return [*ARGS, "--load-format", "dummy"] if method == "medusa" else ARGS
+
+
 def spec(models: Path, proposer: dict[str, Any] | None, port: int = 8000, **engine: Any) -> dict[str, Any]:
     """A raw spec for the CPU engine."""
+    args = arguments_for(proposer["method"] if proposer else "")
     raw: dict[str, Any] = {
         "model": {"name": str(models / "target"), "servedName": "target", "maxModelLen": 1024},
-        "engine": {"image": IMAGE, "port": port, "args": ARGS, "shutdownTimeoutSeconds": 5, **engine},
+        "engine": {"image": IMAGE, "port": port, "args": args, "shutdownTimeoutSeconds": 5, **engine},
         "guardrails": {"minAgreementRatio": 0.9, "tpotSloSeconds": 0.0137, "ttftSloSeconds": 0.77},
     }
     return raw if proposer is None else {**raw, "speculation": proposer}

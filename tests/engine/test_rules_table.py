@@ -131,6 +131,14 @@ EXTRA = "spec.speculation.extra"
 
 ROWS = [
     Row(
+        "a load format of the draft that medusa does not read",
+        Method.MEDUSA,
+        {"draft__loadConfig": {"load_format": "dummy"}},
+        {},
+        "DraftSettingWithoutEffect",
+        WARN,
+    ),
+    Row(
         "a flag that the plain arm cannot start with",
         None,
         {},

@@ -132,6 +132,7 @@ def refused_method(name: str) -> RefusedMethod | None:
 
 
 DRAFT_SETTINGS: dict[str, frozenset[Method]] = {
+    "load_config": frozenset(Method) - {Method.MEDUSA},
     "parallel_drafting": frozenset({Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3}),
     "disable_padded_batch": frozenset({Method.EAGLE, Method.EAGLE3, Method.MTP}),
     "local_argmax_reduction": frozenset(
