@@ -2,6 +2,7 @@
 
 import json
 import re
+import ssl
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def _text(value: float) -> str:
 
 
 @contextmanager
-def fake_prometheus() -> Iterator[FakePrometheus]:
+def fake_prometheus(tls: ssl.SSLContext | None = None) -> Iterator[FakePrometheus]:
     fake = FakePrometheus()
 
     class Handler(BaseHTTPRequestHandler):
@@ -79,7 +80,9 @@ def fake_prometheus() -> Iterator[FakePrometheus]:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    fake.url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    fake.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

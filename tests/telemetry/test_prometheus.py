@@ -3,6 +3,9 @@
 import asyncio
 import base64
 import json
+import shutil
+import ssl
+import subprocess
 import time
 
 import pytest
@@ -107,6 +110,36 @@ def test_credentials_and_tenant_are_sent_and_never_shown(fake):
     ask(basic)
     assert fake.headers[-1]["Authorization"] == "Basic " + base64.b64encode(b"me:secret-password").decode()
     assert "secret" not in repr(bearer) + repr(basic)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """A CA, and a key with a certificate for 127.0.0.1 that serves both sides."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    make = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+    openssl(*make, "-subj", "/CN=test-ca", "-keyout", "ca.key", "-out", "ca.crt")
+    names = ("-subj", "/CN=me", "-addext", "subjectAltName=IP:127.0.0.1")
+    openssl(*make, "-CA", "ca.crt", "-CAkey", "ca.key", *names, "-keyout", "tls.key", "-out", "tls.crt")
+    return folder
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make certificates")
+def test_mutual_tls_needs_the_certificate_and_the_right_authority(certificates):
+    crt, key, authority = (str(certificates / name) for name in ("tls.crt", "tls.key", "ca.crt"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(crt, key)
+    context.load_verify_locations(authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with fake_prometheus(context) as secure:
+        assert ask(MetricsServer(secure.url, client_certificate=(crt, key), ca_bundle=authority)) == []
+        with pytest.raises(PrometheusUnreachable):
+            ask(MetricsServer(secure.url, ca_bundle=authority))
+        with pytest.raises(PrometheusUnreachable, match="certificate"):
+            ask(MetricsServer(secure.url, client_certificate=(crt, key)))
 
 
 def test_long_queries_travel_in_the_body(fake):
