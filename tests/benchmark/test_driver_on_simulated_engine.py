@@ -251,6 +251,19 @@ def test_capacity_is_measured_in_closed_loop_on_the_plain_arm(engines: dict[ArmR
     assert capacity > 0
 
 
+def test_a_capacity_that_was_not_measured_is_an_error_and_no_number(
+    engines: dict[ArmRole, Engine], tmp_path: Path
+) -> None:
+    wrong = job(tmp_path, engines, spec(), purpose="Capacity", roles=(ArmRole.BASELINE,))
+    wrong.plan["minimum_requests"] = 10**6
+    wrong.plan["runs"][0]["requests"] = 10
+    code, report = wrong.run()
+    assert code == 1
+    assert report.runs == ()
+    assert report.capacity_requests_per_second is None
+    assert "capacity in slice chat: TooFewRequests" in str(report.error)
+
+
 def test_arms_that_take_turns_leave_two_halves_with_the_same_load(
     engines: dict[ArmRole, Engine], tmp_path: Path
 ) -> None:

@@ -1014,8 +1014,16 @@ def run_pair(session: Session) -> None:
             return
         session.runs.append(measure_well(session, run))
     if plan["purpose"] == "Capacity":
-        rates = [run["completed_requests_per_second"] for run in session.runs if run.get("invalid_reason") is None]
-        session.capacity_requests_per_second = min(rates) if rates else None
+        set_capacity(session)
+
+
+def set_capacity(session: Session) -> None:
+    """The smallest rate over the slices. One slice without a valid run leaves no unit for the tiers, and so no report."""
+    bad = next((run for run in session.runs if run.get("invalid_reason") is not None), None)
+    if bad is not None:
+        session.runs.clear()
+        raise CannotMeasureError(f"the plain arm's capacity in slice {bad['slice']}: {bad['invalid_reason']}")
+    session.capacity_requests_per_second = min(run["completed_requests_per_second"] for run in session.runs)
 
 
 def describe(summary: Run) -> str:
