@@ -37,7 +37,7 @@ MESSAGE_VERSION = 1
 PLAN_VERSION = 1
 COMPRESSED_PREFIX = "z1:"
 REASON_LIMIT = 120
-TRANSIENT = ("ClientLag", "LittlesLaw", "OtherTraffic", "MetricsUnreadable")
+TRANSIENT = ("ClientLag", "LittlesLaw", "OtherTraffic", "TokenMismatch", "MetricsUnreadable")
 """Reasons that lie outside the engines. A failed request, a restart or a growing queue is evidence and stays."""
 ARMS = ("baseline", "speculative")
 NOT_AS_ASKED = 422
@@ -971,26 +971,6 @@ def _compressed(message: Json) -> str:
 # ---------------------------------------------------------------------------------------------------------------- main
 
 
-REPEATS = 2
-DISTURBANCES = ("ClientLag", "LittlesLaw", "OtherTraffic", "TokenMismatch", "TimedOut", "MetricsUnreadable")
-"""Faults of the moment, not of the arm: such a run is repeated on the spot. Any other one counts as it is."""
-
-
-def measure_well(session: Session, run: Run) -> Run:
-    """One run; a disturbed one is measured again at once, with the same arrivals and fresh prompts (the old ones are in
-    the prefix cache). The last attempt counts, so that a lasting disturbance is still reported."""
-    summary = measure(session, run)
-    say(describe(summary))
-    for attempt in range(1, REPEATS + 1):
-        if not str(summary.get("invalid_reason") or "").startswith(DISTURBANCES):
-            break
-        session.bench.check()
-        say(f"  again, {attempt} of {REPEATS}")
-        summary = measure(session, {**run, "prompt_seed": f"{run['prompt_seed']}/again{attempt}"})
-        say(describe(summary))
-    return summary
-
-
 def run_pair(session: Session) -> None:
     """All probes and runs of the plan, in its order."""
     plan = session.plan
@@ -1011,14 +991,18 @@ def run_pair(session: Session) -> None:
         if time.monotonic() - begun > plan["deadline_seconds"]:
             session.error = f"the time budget of {plan['deadline_seconds']} s ended before run {number}"
             say(session.error)
-            return
-        session.runs.append(measure_well(session, run))
+            break
+        session.runs.append(measure(session, run))
+        say(describe(session.runs[-1]))
     if plan["purpose"] == "Capacity":
         set_capacity(session)
 
 
 def set_capacity(session: Session) -> None:
-    """The smallest rate over the slices. One slice without a valid run leaves no unit for the tiers, and so no report."""
+    """The smallest rate over the slices. One slice without a valid run leaves no unit for the tiers: no report."""
+    if len(session.runs) < len(session.plan["runs"]):
+        session.runs.clear()
+        raise CannotMeasureError(session.error or "not every slice's capacity was measured")
     bad = next((run for run in session.runs if run.get("invalid_reason") is not None), None)
     if bad is not None:
         session.runs.clear()
