@@ -132,6 +132,19 @@ def test_changed_evidence_is_found_out(tmp_path: Path, capsys: pytest.CaptureFix
     assert "DISAGREES" in capsys.readouterr().out
 
 
+def test_a_spec_that_has_changed_since_is_said_and_is_no_disagreement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed, _ = objects(GOOD)
+    listed["items"][0]["spec"]["speculation"]["numSpeculativeTokens"] = 5
+    listed["items"][0]["spec"]["benchmark"]["objective"] = {"minimumGainRatio": 5}
+    (tmp_path / "o.json").write_text(json.dumps(listed))
+    assert parse(verify, "verify", "-f", str(tmp_path / "o.json")) == 0
+    told = capsys.readouterr().out
+    assert "cannot be compared" in told
+    assert "not the one that was judged" in told
+
+
 def test_evidence_without_a_record_is_judged_and_says_that_nothing_was_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

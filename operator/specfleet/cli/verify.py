@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import Verdict
 from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
 from specfleet.cli.stored import StoredBenchmark, UnusableInputError, benchmarks, read_objects
@@ -75,20 +76,31 @@ def recompute(stored: StoredBenchmark) -> Recomputed:
         verdict = rule(spec, evidence, budget_spent=True)
     if record is None or record.verdict is None:
         return Recomputed(verdict, None)
-    same = record.verdict is verdict.verdict and record.reason == verdict.reason
-    difference = "" if same else f"recorded {record.verdict.value} {record.reason}: {record.message}"
-    return Recomputed(verdict, same, difference)
+    if record.verdict is verdict.verdict and record.reason == verdict.reason:
+        return Recomputed(verdict, True)
+    recorded = f"recorded {record.verdict.value} {record.reason}: {record.message}"
+    if stored.evidence[-1].candidate not in _fingerprints(spec):
+        # Margins and matrix may have changed with the engine: another verdict proves nothing then.
+        return Recomputed(verdict, None, f"{recorded}; the present spec is not the one that was judged")
+    return Recomputed(verdict, False, recorded)
+
+
+def _fingerprints(spec: DeploymentSpec) -> set[str]:
+    """Requested fingerprints of the spec's proposers, as far as they do not depend on ConfigMaps."""
+    from specfleet.engine.arguments import build_arm
+
+    return {build_arm(spec, one).fingerprint for one in spec.speculation.proposers()} if spec.speculation else set()
 
 
 def _show(stored: StoredBenchmark, result: Recomputed) -> None:
     verdict = result.verdict
-    mark = {True: "agrees", False: "DISAGREES", None: "nothing recorded to compare with"}[result.agrees]
+    mark = {True: "agrees", False: "DISAGREES", None: "cannot be compared"}[result.agrees]
+    if result.agrees is None and not result.difference:
+        mark = "nothing recorded to compare with"
     print(f"{stored.deployment.name} {stored.benchmark} ({stored.purpose}, {stored.evidence[-1].proposer}): {mark}")
     print(f"  recomputed {verdict.verdict.value} {verdict.reason}: {verdict.message}")
     if result.difference:
         print(f"  {result.difference}")
-        candidates = {one.candidate for one in stored.evidence}
-        print(f"  (judged with the present spec; the evidence is of candidate {', '.join(sorted(candidates))})")
     for cell in verdict.cells:
         interval = ""
         if cell.gain_ratio is not None and cell.lower is not None and cell.upper is not None:
