@@ -104,7 +104,7 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
     refused = status.phase in REFUSED or (status.phase is Phase.BASELINE and bool(status.trials))
     if obs.spec.rollout.require_speculation and obs.spec.speculation and refused:
         return _true(status.phase_reason or "SpeculationNotServing", "rollout.requireSpeculation is true")
-    if status.phase is Phase.DEPLOYING and obs.problems:
+    if obs.problems:
         return _true("Refused", obs.problems[0])
     arm = obs.arm(obs.baseline.fingerprint)
     if status.stable is None:
@@ -166,10 +166,10 @@ def _benchmark_passed(obs: Observation, status: DeploymentStatus) -> _Said:
 def _metrics(obs: Observation, status: DeploymentStatus) -> _Said:
     del status
     answer, message = obs.watch.answer, obs.watch.message
-    if answer is Answer.OK:
+    if answer in (Answer.OK, Answer.NO_TRAFFIC, Answer.NOT_SPECULATING, Answer.INSUFFICIENT):
+        # One reason for all: a service with little traffic goes from window to window between them, and a condition
+        # that follows would write the status every minute.
         return _true("Answered")
-    if answer in (Answer.NO_TRAFFIC, Answer.NOT_SPECULATING, Answer.INSUFFICIENT):
-        return _true(answer.value, message)
     return _false(answer.value, message)
 
 
