@@ -327,3 +327,9 @@ def test_a_revision_keeps_the_whole_spec() -> None:
 def test_evidence_recorded_twice_has_one_name() -> None:
     one, other = (speculative_benchmark(deployment(), evidence()) for _ in range(2))
     assert one["metadata"]["name"] == other["metadata"]["name"] == names.unit("llama", "b1", "p0")
+
+
+def test_a_change_that_no_engine_notices_does_not_cost_the_only_pod_where_a_spare_one_is_declared() -> None:
+    spare, none = deployment(replicas=1), deployment(replicas=1, capacity={"maxExtraReplicas": 0})
+    assert arm(spare)["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert arm(none)["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}

@@ -68,11 +68,19 @@ def _deployment(
             "replicas": replicas,
             "revisionHistoryLimit": 0,
             "progressDeadlineSeconds": 2147483647,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(owner)},
             "selector": {"matchLabels": selector(owner, role, fingerprint, benchmark)},
             "template": template,
         },
     }
+
+
+def _rolling(owner: SpeculativeDeployment) -> RawObject:
+    """For changes of the template that no engine notices (a toleration): in place, and with one replica not at the cost
+    of the only pod, where a spare one is declared."""
+    if owner.spec.capacity.max_extra_replicas > 0:
+        return {"maxSurge": 1, "maxUnavailable": 0}
+    return {"maxSurge": 0, "maxUnavailable": max(1, owner.spec.rollout.max_unavailable)}
 
 
 def arm_service(owner: SpeculativeDeployment, spec: DeploymentSpec, role: ArmRole, fingerprint: str) -> RawObject:
