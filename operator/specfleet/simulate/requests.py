@@ -101,10 +101,15 @@ def design_effect(requests: Requests) -> float:
 
 
 @cache
-def moments(datasets: tuple[Dataset, ...], samples: int = 200_000) -> tuple[Floats, Floats]:
+def pool(dataset: Dataset, samples: int = 200_000) -> Requests:
+    """Ordinary requests of one data set, drawn once: windows draw from them with replacement."""
+    return sample(dataset, samples, np.random.default_rng(20_26), runaways=False)
+
+
+@cache
+def moments(datasets: tuple[Dataset, ...]) -> tuple[Floats, Floats]:
     """Mean (4, m) and Cholesky factor of the covariance (4, 4, m) of one ordinary request, per data set."""
-    rng = np.random.default_rng(20_26)
-    drawn = [sample(dataset, samples, rng, runaways=False) for dataset in datasets]
+    drawn = [pool(dataset) for dataset in datasets]
     means = np.stack([requests.mean(axis=1) for requests in drawn], axis=-1)
     factors = np.stack([np.linalg.cholesky(np.cov(requests) + 1e-9 * np.eye(4)) for requests in drawn], axis=-1)
     return means, factors

@@ -20,7 +20,7 @@ from specfleet.simulate.requests import (
     TOKENS,
     Dataset,
     moments,
-    sample,
+    pool,
 )
 from specfleet.simulate.steps import StepModel
 
@@ -165,7 +165,8 @@ class Generator:
         return totals
 
     def _exact(self, dataset: Dataset, counts: Floats) -> Floats:
-        drawn = sample(dataset, int(counts.sum()), self.rng, runaways=False)
+        known = pool(dataset)
+        drawn = known[:, self.rng.integers(0, known.shape[1], int(counts.sum()))]
         edges = np.concatenate([[0], np.cumsum(counts)[:-1]])
         return np.add.reduceat(drawn, edges, axis=1)
 
