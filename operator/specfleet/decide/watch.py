@@ -5,7 +5,7 @@ State is a function of the windows since `Target.since` and the calibration: a f
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -75,6 +75,8 @@ class Record:
     """Measured from them."""
     week: WeekSums | None = None
     """While the calibration is not yet one of a whole week."""
+    report: WatchReport | None = None
+    """The report, until something changes: most ticks bring nothing new for most deployments."""
 
 
 class Watch:
@@ -91,7 +93,8 @@ class Watch:
         queues: list[tuple[Record, list[dict[ArmRole, Window]]]] = []
         for key, feed in feeds.items():
             record = self._record(key, feed.target)
-            record.answers = feed.answers
+            if record.answers != feed.answers:
+                record.answers, record.report = feed.answers, None
             record.observed_at = now.timestamp()
             record.pods = {name: pod for name, pod in record.pods.items() if name in _pod_names(feed.target)}
             rounds = _rounds(feed, record.seen_until)
@@ -105,11 +108,19 @@ class Watch:
         record = self._records.get(key)
         if record is None:
             return UNKNOWN_REPORT
+        if record.report is None:
+            record.report = self._report(record)
+        overdue = record.observed_at - record.seen_until
+        limit = OVERDUE_WINDOWS * record.target.window_seconds + OVERDUE_SECONDS
+        if record.report.answer is Answer.OK and overdue > limit:
+            return replace(
+                record.report, answer=Answer.STALE, message=f"the last closed window ended {overdue:.0f} s ago"
+            )
+        return record.report
+
+    def _report(self, record: Record) -> WatchReport:
         target = record.target
         answer, message = overall_answer(record.answers, record.last)
-        overdue = record.observed_at - record.seen_until
-        if answer is Answer.OK and overdue > OVERDUE_WINDOWS * target.window_seconds + OVERDUE_SECONDS:
-            answer, message = Answer.STALE, f"the last closed window ended {overdue:.0f} s ago"
         both = all(target.arms.get(role) for role in ROLES)
         return WatchReport(
             answer=answer,
@@ -164,6 +175,7 @@ class Watch:
             for pod in record.pods.values():
                 pod.step = ArmTotals()
         if old != target:
+            record.report = None
             self._set_parameters(record, target)
             if old.calibration != target.calibration:
                 self._bank.quiet(record.row)
@@ -206,6 +218,7 @@ class Watch:
         self, record: Record, windows: Mapping[ArmRole, Window], counts: Floats, pod_seconds: Floats, edges: Floats
     ) -> None:
         record.seen_until = float(edges[1])
+        record.report = None
         in_step = edges[0] >= record.target.since.timestamp()
         for role, window in windows.items():
             record.last[role] = window

@@ -105,7 +105,8 @@ class Collector:
                 for target in due:
                     self._cursors[target.key].answers = dict.fromkeys(target.arms, (Answer.UNAVAILABLE, str(error)))
                 return
-            self._digest(due, series, end, clock)
+            # In a thread: decoding thousands of pods takes seconds, and the event loop has probes to answer.
+            await asyncio.to_thread(self._digest, due, series, end, clock)
 
     def _closes(self, target: Target) -> float:
         cursor = self._cursors[target.key]
