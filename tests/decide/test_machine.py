@@ -252,7 +252,7 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=int(os.environ.get("SPECFLEET_LIVES", "60")),
+    max_examples=int(os.environ.get("SPECFLEET_LIVES", "20")),
     stateful_step_count=25,
     deadline=None,
     phases=[Phase_.explicit, Phase_.reuse, Phase_.generate],

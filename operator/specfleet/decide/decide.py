@@ -78,7 +78,8 @@ def _serving(turn: Turn) -> tuple[tuple[ArmIntent, ...], dict[str, int]]:
     for fingerprint in sorted({*move.replicas, *goal}):
         arm = obs.arm(fingerprint)
         replicas = move.replicas.get(fingerprint, 0)
-        if replicas == 0 and goal.get(fingerprint, 0) == 0 and (arm is None or not arm.pods):
+        empty = arm is None or (arm.replicas == 0 and not arm.pods)
+        if replicas == 0 and goal.get(fingerprint, 0) == 0 and empty:
             continue
         intents.append(_intent(turn, fingerprint, replicas, arm))
     listed = {intent.fingerprint for intent in intents}
