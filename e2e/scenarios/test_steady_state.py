@@ -101,6 +101,8 @@ def requests_per_minute(access: Access) -> float:
 
 
 def test_fifty_deployments_ask_prometheus_no_more_than_one_and_stay_small(access: Access, fleet_space: str) -> None:
+    others = [one["metadata"]["name"] for one in access.list(RESOURCE) if one["metadata"]["namespace"] != fleet_space]
+    assert not others, f"{', '.join(others)} would be counted too: remove what other runs have left"
     access.apply([idle(fleet_space, 0)])
     wait_until("one deployment serves", lambda: all_serve(access, fleet_space, 1), 120)
     time.sleep(30)
