@@ -94,9 +94,9 @@ def all_serve(access: Access, space: str, count: int) -> bool:
 
 def requests_per_minute(access: Access) -> float:
     """Requests to the metrics server over the measuring time."""
-    before, began = counter(access, "specfleet_metrics_server_requests"), time.monotonic()
+    before, began = counter(access, "specfleet_telemetry_queries_total"), time.monotonic()
     time.sleep(MEASURE_SECONDS)
-    after = counter(access, "specfleet_metrics_server_requests")
+    after = counter(access, "specfleet_telemetry_queries_total")
     return (after - before) / (time.monotonic() - began) * 60
 
 
