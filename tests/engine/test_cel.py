@@ -6,7 +6,7 @@ from typing import Any
 import cel as reference
 import pytest
 from pydantic import BaseModel
-from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.speculation import Method
 from specfleet.engine.admission import children_of, read_spec, rules_of
@@ -25,7 +25,7 @@ def models_below(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 RULES = sorted(
     {
         str(rule["rule"])
-        for root in (DeploymentSpec, BenchmarkEvidenceSpec)
+        for root in (SpeculativeDeployment, BenchmarkEvidenceSpec)
         for model in models_below(root).values()
         for rule in rules_of(model)
     }
@@ -68,6 +68,8 @@ CHANGES: list[dict[str, Any]] = [
     {"rollout.steps": [{"weightPercent": 25}, {"weightPercent": 25}]},
     {"guardrails": {}, "speculation": proposer(Method.MEDUSA)},
     {"guardrails": {}, "speculation": {"candidates": [proposer(Method.MEDUSA)]}},
+    {"capacity.maxExtraReplicas": 0, "rollout.maxUnavailable": 0},
+    {"capacity.maxExtraReplicas": 0, "rollout.maxUnavailable": 1},
     {"speculation": {}},
     {"speculation": {"candidates": []}},
     {"speculation": {"candidates": [proposer(Method.NGRAM), proposer(Method.EAGLE)]}},

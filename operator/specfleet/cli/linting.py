@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.cli.manifests import Manifest, object_problems
-from specfleet.engine.admission import SCHEMA_RULE, read_spec
+from specfleet.engine.admission import SCHEMA_RULE, object_admission, read_spec
 from specfleet.engine.findings import Finding, Severity
 from specfleet.engine.preflight import Locate, preflight_findings, preflight_plan
 from specfleet.engine.rules import check
@@ -40,7 +40,7 @@ def lint(manifest: Manifest, locate: Locate | None = None, ask_engine: AskEngine
     """Everything that can be said offline. `locate` finds model directories, `ask_engine` asks an installed vLLM."""
     problems = [_problem(path, message) for path, message in object_problems(manifest)]
     spec, findings = read_spec(manifest.raw.get("spec"))
-    listed = [*problems, *findings]
+    listed = [*problems, *object_admission(manifest.raw), *findings]
     notes: tuple[str, ...] = ("the engine rules: the schema already refuses the object",)
     if spec is not None:
         listed.extend(check(spec))

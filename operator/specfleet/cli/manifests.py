@@ -19,8 +19,8 @@ except ImportError:  # libyaml is missing: the same result, about ten times slow
 
 STDIN = "-"
 _SUFFIXES = (".yaml", ".yml", ".json")
-_SERVICE_NAME = re.compile(r"^[a-z][-a-z0-9]*$")
-"""Services of the arms are named after the object (DNS-1035); generateName may end in a hyphen."""
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[-a-z0-9])?")
+"""RFC 1123 subdomain; generateName may end in a hyphen."""
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -111,8 +111,8 @@ def object_problems(manifest: Manifest) -> tuple[tuple[str, str], ...]:
     written = manifest.name.rpartition("/")[2]
     if not written:
         found.append(("metadata.name", "is missing"))
-    elif not _SERVICE_NAME.match(written):
-        found.append(("metadata.name", f"{written!r} cannot name a Service: use a-z, 0-9 and -, a letter first"))
+    elif not _OBJECT_NAME.fullmatch(written):
+        found.append(("metadata.name", f"{written!r} is no object name: use a-z, 0-9, - and dots"))
     if "spec" not in raw:
         found.append(("spec", "is missing"))
     known = {"apiVersion", "kind", "metadata", "spec", "status"}

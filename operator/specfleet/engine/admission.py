@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.engine.cel import CelError, holds
 from specfleet.engine.findings import Finding, Severity
 from specfleet.engine.methods import METHODS, refused_method
@@ -30,6 +30,11 @@ def read_spec(raw: Any) -> tuple[DeploymentSpec | None, tuple[Finding, ...]]:
     except ValidationError as error:
         return None, tuple(dict.fromkeys(_schema_finding(one) for one in error.errors(include_url=False)))
     return spec, tuple(admission(DeploymentSpec, spec.to_wire(), "spec"))
+
+
+def object_admission(raw: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Violations of the CEL rules of the object itself, which see nothing of the metadata but the name."""
+    return tuple(one for rule in rules_of(SpeculativeDeployment) for one in _violations(rule, raw, "metadata"))
 
 
 def admission(model: type[BaseModel], value: Any, path: str) -> Iterator[Finding]:
