@@ -45,15 +45,16 @@ def new_engine(world: World) -> None:
         world.change(engine=NEW_ENGINE)
 
 
+ONE_STEP = {"steps": [{"weightPercent": 50, "minDurationSeconds": 30, "minRequests": 50}]}
 LOOKS = {**spec_of()["benchmark"], "pairs": 5, "looks": [3]}
 ROADS = {
-    "promotion": Road(spec_of(replicas=2), plain_road, Phase.SPECULATIVE),
+    "promotion": Road(spec_of(replicas=4), plain_road, Phase.SPECULATIVE),
     "promotion in turns with an early look": Road(
         spec_of(replicas=1, capacity={"maxExtraReplicas": 1}, benchmark=LOOKS), plain_road, Phase.SPECULATIVE
     ),
-    "failed canary": Road(spec_of(replicas=2), bad_canary, Phase.ROLLED_BACK),
-    "drift and roll-back": Road(spec_of(replicas=3), drift, Phase.ROLLED_BACK),
-    "new engine": Road(spec_of(replicas=2), new_engine, Phase.SPECULATIVE),
+    "failed canary": Road(spec_of(replicas=2, rollout=ONE_STEP), bad_canary, Phase.ROLLED_BACK),
+    "drift and roll-back": Road(spec_of(replicas=2, rollout=ONE_STEP), drift, Phase.ROLLED_BACK),
+    "new engine": Road(spec_of(replicas=2, rollout=ONE_STEP), new_engine, Phase.SPECULATIVE),
 }
 
 

@@ -144,19 +144,24 @@ class World:
     writes: int = 0
     """Requests to the API server that changed something."""
     _serial: int = 0
+    _text: tuple[int, str] = (0, "")
 
     # --- what the operator sees -------------------------------------------------------------------------------
 
     def deployment(self) -> SpeculativeDeployment:
         meta = {"name": self.name, "namespace": "ml", "uid": "u-1", "generation": self.generation}
-        body: dict[str, Any] = {"metadata": meta, "spec": self.spec}
-        if self.status is not None:
-            body["status"] = self.status.to_wire()
-        return SpeculativeDeployment.model_validate(body)
+        spec = _parsed(self._spec_text())
+        return SpeculativeDeployment.model_construct(metadata=meta, spec=spec, status=self.status)
+
+    def _spec_text(self) -> str:
+        """The spec as text, made once per generation."""
+        if self._text[0] != self.generation:
+            self._text = (self.generation, json.dumps(self.spec, sort_keys=True))
+        return self._text[1]
 
     def observation(self) -> Observation:
         owner = self.deployment()
-        wanted = _wanted(json.dumps(self.spec, sort_keys=True))
+        wanted = _wanted(self._spec_text())
         return Observation(
             now=self.now,
             deployment=owner,
@@ -447,7 +452,7 @@ class World:
             self.lost.append(f"{self.now:%H:%M:%S} {left} of {sum(serving.values())} serving pods left, floor {floor}")
 
     def _write_status(self, status: DeploymentStatus) -> None:
-        if self.status is not None and status.to_wire() == self.status.to_wire():
+        if status == self.status:
             return
         self.status = DeploymentStatus.model_validate(status.to_wire())
         self.writes += 1
@@ -496,7 +501,12 @@ class World:
 
 @cache
 def _wanted(spec: str) -> WantedArms:
-    return WantedArms(DeploymentSpec.model_validate_json(spec), {})
+    return WantedArms(_parsed(spec), {})
+
+
+@cache
+def _parsed(spec: str) -> DeploymentSpec:
+    return DeploymentSpec.model_validate_json(spec)
 
 
 def run_summary(role: ArmRole, tier: str, piece: str, order: int, speedup: float) -> RunSummary:
