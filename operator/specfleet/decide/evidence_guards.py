@@ -8,7 +8,7 @@ from specfleet.api.benchmark import GuardrailsSpec
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
 from specfleet.api.status import ArmRole, Verdict
-from specfleet.decide.evidence_pairs import POD_RESTARTED, Cell, Pairs, Quantity
+from specfleet.decide.evidence_pairs import POD_RESTARTED, Cell, PairedRun, Pairs, Quantity
 from specfleet.decide.statistics import Estimate, pooled_estimate, share_difference, wilson
 
 TTFT_FLOOR_SECONDS = 0.02
@@ -116,13 +116,8 @@ def _plain_ttft(given: GuardInput, tier: str) -> float:
     return sum(known) / len(known) if known else 1.0
 
 
-def _of_tier(pair: Sequence[object], tier: str) -> list[RunSummary]:
-    runs: list[RunSummary] = []
-    for one in pair:
-        for run in (one.baseline, one.speculative):  # type: ignore[attr-defined]
-            if run.tier == tier:
-                runs.append(run)
-    return runs
+def _of_tier(pair: Sequence[PairedRun], tier: str) -> list[RunSummary]:
+    return [run for one in pair for run in (one.baseline, one.speculative) if run.tier == tier]
 
 
 def _inverse(value: float) -> float | None:
