@@ -52,7 +52,7 @@ def run(chosen: argparse.Namespace) -> int:
     except UnusableInputError as error:
         return _unusable(str(error))
     if not results:
-        return _unusable("no SpeculativeDeployment in the files")
+        return _unusable(f"no SpeculativeDeployment in {', '.join(chosen.files)}")
     print(FORMATS[chosen.format](results))
     failed = any(result.refused or (chosen.strict and result.warned) for result in results)
     return REFUSED if failed else OK

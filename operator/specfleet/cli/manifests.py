@@ -64,7 +64,8 @@ def read_manifests(names: Iterable[str]) -> Iterator[Manifest]:
             try:
                 text = file.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
-                raise UnusableInputError(f"{file}: cannot be read: {error}") from error
+                reason = getattr(error, "strerror", None) or error
+                raise UnusableInputError(f"{file}: cannot be read: {reason}") from error
             yield from _documents(str(file), text)
 
 

@@ -35,6 +35,7 @@ def register(subparsers: Any) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Renders and prints YAML documents or commands."""
+    from specfleet.cli.linting import lint
     from specfleet.cli.manifests import UnusableInputError, read_manifests
     from specfleet.cli.rendering import Arm, arms_of, command_text, fingerprint_text, pod_text, read_config_maps
     from specfleet.engine.admission import read_spec
@@ -51,6 +52,9 @@ def run(chosen: argparse.Namespace) -> int:
         spec, findings = read_spec(manifest.raw.get("spec"))
         if spec is None or findings:
             return _say("\n".join(one.sentence() for one in findings), REFUSED)
+        if lint(manifest).refused:
+            # Still shown, because the command line is what a refusal is about; but it is not what would run.
+            _say(f"note: kubectl specfleet lint refuses {manifest.name}, so none of this would run as it is", OK)
         chosen_arms: list[Arm] = [arm for arm in arms_of(spec, config_maps) if arm.answers_to(chosen.arm)]
         if not chosen_arms:
             known = ", ".join(arm.engine.proposer_label for arm in arms_of(spec, config_maps))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from specfleet.cli.exit_codes import OK, UNUSABLE_INPUT
-from specfleet.cli.stored import UnusableInputError, benchmarks, deployments, read_objects
+from specfleet.cli.stored import UnusableInputError, benchmarks, deployments, read_objects, where
 
 FORMATS = ("html", "md", "json")
 
@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
         known = [one for one in deployments(objects) if options.name in (None, one.name)]
         if len(known) != 1:
             names = ", ".join(sorted(one.name for one in deployments(objects))) or "none"
-            raise UnusableInputError(f"name one SpeculativeDeployment; there are: {names}")
+            place = where(options.filename, options.namespace)
+            raise UnusableInputError(f"name one SpeculativeDeployment of {place}; there are: {names}")
         mine = [one for one in benchmarks(objects) if one.deployment == known[0]]
         report = build_report(known[0], mine)
         match options.format or _ending(options.output):

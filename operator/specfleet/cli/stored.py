@@ -55,8 +55,18 @@ def read_objects(files: Sequence[str], namespace: str | None) -> list[dict[str, 
     return _from_cluster(namespace)
 
 
+def where(files: Sequence[str], namespace: str | None) -> str:
+    """Where `read_objects` looks, in words."""
+    if files:
+        return ", ".join(files)
+    return f"namespace {namespace}" if namespace else "the current namespace (another one: -n)"
+
+
 def _from_file(path: str) -> Iterator[dict[str, Any]]:
-    text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnusableInputError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         documents = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:

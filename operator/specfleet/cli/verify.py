@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import Verdict
 from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
-from specfleet.cli.stored import StoredBenchmark, UnusableInputError, benchmarks, read_objects
+from specfleet.cli.stored import StoredBenchmark, UnusableInputError, benchmarks, read_objects, where
 from specfleet.decide.evidence import BenchmarkVerdict, judge, judge_suspicion
 from specfleet.decide.measure import NAMES_KEPT
 
@@ -46,7 +46,11 @@ def run(options: argparse.Namespace) -> int:
         print(f"kubectl specfleet verify: {error}", file=sys.stderr)
         return UNUSABLE_INPUT
     if not found:
-        print(f"kubectl specfleet verify: no evidence of {options.benchmark or 'any benchmark'}", file=sys.stderr)
+        place = where(options.filename, options.namespace)
+        print(
+            f"kubectl specfleet verify: no evidence of {options.benchmark or 'any benchmark'} in {place}",
+            file=sys.stderr,
+        )
         return UNUSABLE_INPUT
     agrees = True
     for one in found:
