@@ -21,8 +21,8 @@ class ScenarioError(ValueError):
 
 def duration_seconds(value: object) -> float:
     """Seconds of `90`, `90s`, `10m`, `1h30m`, `14d`."""
-    if isinstance(value, int | float):
-        return float(value)
+    if isinstance(value, int | float) or str(value).isdecimal():
+        return float(str(value))
     found = _DURATION.fullmatch(str(value))
     if not found or not str(value):
         raise ValueError(f"{value!r} is not a duration like 90s, 10m, 1h30m or 14d")
