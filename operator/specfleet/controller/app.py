@@ -28,7 +28,7 @@ from specfleet.kube.aio import AioKubeApi, connect
 from specfleet.kube.cache import Key, owner_key
 from specfleet.kube.kinds import Kind
 from specfleet.kube.lease import Lease, LostLeaseError
-from specfleet.kube.port import ConflictError, KubeError, NotFoundError
+from specfleet.kube.port import ConflictError, ForbiddenError, KubeError, NotFoundError
 
 ALERT_SECONDS = 30.0
 FIRST_LIST_SECONDS = 2.0
@@ -106,9 +106,7 @@ class App:
         if event_type == "DELETED" or body["metadata"].get("deletionTimestamp"):
             if self.fleet.cache.delete_deployment(body) is None:
                 return
-            self.fleet.forget(key)
-            self.queue.forget(key)
-            self.metrics.forget(*key)
+            self._forget(key)
             return
         self.queue.add(self.fleet.cache.put_deployment(body))
 
@@ -118,6 +116,11 @@ class App:
         key = cache.drop(kind, body) if event_type == "DELETED" else cache.put(kind, body)
         if key is not None:
             self.queue.add(key)
+
+    def _forget(self, key: Key) -> None:
+        self.fleet.forget(key)
+        self.queue.forget(key)
+        self.metrics.forget(*key)
 
     def _leads(self) -> bool:
         return self._lease is not None and self._lease.held
@@ -170,8 +173,8 @@ class App:
     async def _telemetry(self, book: ServerBook) -> None:
         assert self._watching is not None
         while True:
-            await book.refresh(self.fleet)
             try:
+                await book.refresh(self.fleet)
                 wait = await self._watching.tick(utc_now())
             except Exception:
                 self.metrics.count_error("Telemetry")
@@ -203,7 +206,7 @@ class App:
             for body in await self._api.list_all(kinds.SPECULATIVE_DEPLOYMENT, space):
                 listed.add(self.fleet.cache.put_deployment(body))
         for key in self.fleet.cache.missing(listed, mark):
-            self.fleet.forget(key)
+            self._forget(key)
         for kind in kinds.WATCHED:
             if kind.optional and kind.kind not in self.fleet.optional:
                 continue
@@ -223,13 +226,16 @@ class App:
             self.queue.add(key)
 
     async def _served(self, kind: Kind) -> bool:
+        """Whether the cluster has the kind. Raises KubeError: no answer is not a no, which would remove every route."""
         assert self._api is not None
         try:
             await self._api.list_all(
                 kind, self.settings.namespaces[0] if self.settings.namespaces else None, "specfleet.dev/none"
             )
-        except (NotFoundError, KubeError):
+        except NotFoundError:
             return False
+        except ForbiddenError:
+            return kind.kind in self.fleet.optional
         return True
 
     async def _alerts(self) -> None:

@@ -16,6 +16,8 @@ from specfleet.telemetry.servers import MetricsServer
 
 SECRET = Kind("v1", "Secret", "secrets")
 REFRESH_SECONDS = 300.0
+MISSING_SECONDS = 30.0
+"""A Secret that cannot be read is not asked for on every tick, however many deployments name it."""
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,8 @@ class ServerBook:
     def __init__(self, api: KubeApi, settings: Settings) -> None:
         self._api = api
         self._settings = settings
-        self._secrets: dict[str, tuple[float, dict[str, bytes]]] = {}
+        self._secrets: dict[str, dict[str, bytes]] = {}
+        self._asked: dict[str, float] = {}
         self._directory: Path | None = None
 
     def server(self, owner: SpeculativeDeployment) -> MetricsServer | None:
@@ -37,7 +40,7 @@ class ServerBook:
         if declared.auth is None:
             return MetricsServer(declared.url, tenant=declared.tenant)
         secret = self._secrets.get(declared.auth.secret_name)
-        return self._with_auth(declared, declared.auth, secret[1]) if secret else None
+        return self._with_auth(declared, declared.auth, secret) if secret is not None else None
 
     async def refresh(self, fleet: Fleet) -> None:
         """Read the Secrets that are named and not fresh."""
@@ -46,16 +49,17 @@ class ServerBook:
             if declared is None or declared.auth is None:
                 continue
             name = declared.auth.secret_name
-            read = self._secrets.get(name, (float("-inf"), {}))[0]
-            if time.monotonic() - read < REFRESH_SECONDS:
+            wait = REFRESH_SECONDS if name in self._secrets else MISSING_SECONDS
+            if time.monotonic() - self._asked.get(name, float("-inf")) < wait:
                 continue
+            self._asked[name] = time.monotonic()
             try:
                 found = await self._api.get(SECRET, self._settings.own_namespace, name)
             except KubeError as error:
                 log.warning("Secret %s of spec.monitoring.prometheus.auth: %s", name, error.message)
                 continue
             data = {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
-            self._secrets[name] = (time.monotonic(), data)
+            self._secrets[name] = data
 
     def _with_auth(
         self, declared: PrometheusSpec, auth: PrometheusAuth, secret: dict[str, bytes]
