@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.controller.ownership import owned
 from specfleet.decide.plan import Plan
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
@@ -136,11 +137,6 @@ def _old_evidence(cache: Cache, key: Key, owner: SpeculativeDeployment, plan: Pl
     surplus = len(bodies) - owner.spec.benchmark.evidence_kept
     old = [body for body in bodies if body["spec"].get("benchmark") != current][: max(0, surplus)]
     return [Removal(kinds.SPECULATIVE_BENCHMARK, body["metadata"]["name"], body["metadata"]["uid"]) for body in old]
-
-
-def owned(body: RawObject, owner: SpeculativeDeployment) -> bool:
-    """By UID: a namesake's children are not ours."""
-    return any(one.get("uid") == owner.uid for one in body["metadata"].get("ownerReferences", []))
 
 
 def _live(cache: Cache, key: Key, manifest: RawObject) -> RawObject | None:

@@ -71,8 +71,9 @@ def _arm(obs: Observation, intent: ArmIntent, wanted: WantedArms, live: _Live) -
         return workloads.arm_deployment(
             owner, owner.spec, engine, intent.role, intent.replicas, intent.benchmark, existing
         )
-    if existing is not None:
-        return workloads.rescaled(owner, existing, intent.replicas)
+    rescaled = workloads.rescaled(owner, existing, intent.replicas) if existing is not None else None
+    if rescaled is not None:
+        return rescaled
     earlier = obs.revisions.get(intent.revision or "")
     if earlier is None:
         return None

@@ -6,13 +6,13 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
-from specfleet.api import labels
+from specfleet.api import labels, names
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.model import EngineSpec
-from specfleet.api.status import ArmRole
 from specfleet.benchmark.result import MessageError, parse_report
+from specfleet.controller.ownership import owned
 from specfleet.controller.pods import parse_time, pod_view
 from specfleet.controller.probe import Prober, Question
 from specfleet.controller.wanted import WantedArms
@@ -34,9 +34,12 @@ from specfleet.resources import route as routes
 from specfleet.resources.benchmark_job import UNIT
 from specfleet.resources.pods import CONTAINER, MODEL, PORT
 from specfleet.resources.revision import read_revision
+from specfleet.resources.workloads import ArmIdentity, read_arm
 
 MESSAGE_SECONDS = 15.0
 """Job and pod come by different watches: how long the pod's last words may be behind the Job that has ended."""
+
+DEFAULT_PORT = 8000
 
 
 class UnreadableError(Exception):
@@ -74,8 +77,10 @@ def observe(
     arms: list[ArmView] = []
     bench: list[ArmView] = []
     for body in cache.children(key, kinds.DEPLOYMENT):
-        view = _arm(body, pods, owner, wanted, around.prober, key)
-        (bench if body["metadata"]["labels"].get(labels.ROLE) == labels.ROLE_BENCHMARK else arms).append(view)
+        arm = read_arm(body) if _ours(body, owner) else None
+        # Somebody else's Deployment may carry a copy of our labels.
+        if arm is not None and body["metadata"]["name"] == names.arm(owner.name, arm.fingerprint, arm.benchmark):
+            (bench if arm.benchmark else arms).append(_arm(body, arm, pods, owner, wanted, around.prober, key))
     return Observation(
         now=now,
         deployment=owner,
@@ -84,8 +89,8 @@ def observe(
         arms=tuple(arms),
         bench=tuple(bench),
         route=_route(cache, key, owner, now),
-        job=_job(cache, key, now),
-        evidence=_evidence(cache, key),
+        job=_job(cache, key, owner, now),
+        evidence=_evidence(cache, key, owner),
         watch=around.reports.get(key, UNKNOWN_REPORT),
         revisions=_revisions(cache, key),
         fleet=around.fleet,
@@ -93,6 +98,11 @@ def observe(
         problems=_problems(owner, around),
         history=around.watch,
     )
+
+
+def _ours(body: RawObject, owner: SpeculativeDeployment) -> bool:
+    """By UID: neither a namesake's children nor what a person has labelled is ours. A restored backup has no owners."""
+    return not body["metadata"].get("ownerReferences") or owned(body, owner)
 
 
 def _pods_by_arm(cache: Cache, key: Key) -> dict[tuple[str, str], list[RawObject]]:
@@ -108,21 +118,20 @@ def _pods_by_arm(cache: Cache, key: Key) -> dict[tuple[str, str], list[RawObject
 
 def _arm(
     body: RawObject,
+    arm: ArmIdentity,
     pods: Mapping[tuple[str, str], list[RawObject]],
     owner: SpeculativeDeployment,
     wanted: WantedArms,
     prober: Prober,
     key: Key,
 ) -> ArmView:
-    own = body["metadata"]["labels"]
-    fingerprint = own[labels.FINGERPRINT]
-    engine = owner.spec.engine if fingerprint in wanted.engines else None
-    mine = pods.get((fingerprint, own.get(labels.ROLE, "")), [])
-    views = [_pod(pod, fingerprint, engine, prober, key) for pod in mine]
+    engine = owner.spec.engine if arm.fingerprint in wanted.engines else None
+    mine = pods.get((arm.fingerprint, labels.ROLE_BENCHMARK if arm.benchmark else labels.ROLE_SERVING), [])
+    views = [_pod(pod, arm.fingerprint, engine, prober, key) for pod in mine]
     return ArmView(
         name=body["metadata"]["name"],
-        role=ArmRole(own[labels.ARM]),
-        fingerprint=fingerprint,
+        role=arm.role,
+        fingerprint=arm.fingerprint,
         replicas=int(body["spec"].get("replicas", 1)),
         pods=tuple(sorted(views, key=lambda view: view.name)),
         created=parse_time(body["metadata"].get("creationTimestamp")),
@@ -140,7 +149,7 @@ def _pod(pod: RawObject, fingerprint: str, engine: EngineSpec | None, prober: Pr
         uid=view.uid,
         starts=view.restarts,
         ip=view.ip,
-        port=int(told.get(PORT, "8000")),
+        port=_port(told.get(PORT, "")),
         model=told.get(MODEL, ""),
         fingerprint=fingerprint,
         engine=engine,
@@ -148,6 +157,11 @@ def _pod(pod: RawObject, fingerprint: str, engine: EngineSpec | None, prober: Pr
     )
     answered = prober.answer(question)
     return pod_view(pod, answered.proof, answered.message, answered.engine_version)
+
+
+def _port(text: str) -> int:
+    """A pod with our labels that a person made may say anything; the probe then finds nobody there."""
+    return int(text) if text.isascii() and text.isdigit() else DEFAULT_PORT
 
 
 def _environment(pod: RawObject) -> dict[str, str]:
@@ -159,17 +173,17 @@ def _route(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) 
     """None where traffic does not go through a route of ours."""
     if not owner.spec.traffic.parent_refs:
         return None
-    live = next(iter(cache.children(key, kinds.HTTP_ROUTE)), None)
+    live = next((body for body in cache.children(key, kinds.HTTP_ROUTE) if _ours(body, owner)), None)
     if live is None:
         return RouteView(weights={}, since=now, accepted=False, message="the HTTPRoute does not exist yet")
     ok, message = routes.accepted(live)
-    since = parse_time(live["metadata"].get("annotations", {}).get(routes.WEIGHTS_SINCE)) or now
+    since = routes.read_since(live) or now
     return RouteView(weights=routes.read_weights(live), since=since, accepted=ok, message=message)
 
 
-def _job(cache: Cache, key: Key, now: datetime) -> JobView | None:
+def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) -> JobView | None:
     """The newest driver Job. Its result is the termination message of its pod; logs are never parsed."""
-    jobs = cache.children(key, kinds.JOB)
+    jobs = [body for body in cache.children(key, kinds.JOB) if owned(body, owner)]
     if not jobs:
         return None
     job = max(jobs, key=lambda body: (body["metadata"]["creationTimestamp"], body["metadata"]["name"]))
@@ -212,9 +226,9 @@ def _termination_message(cache: Cache, key: Key, job: str) -> str | None:
     return None
 
 
-def _evidence(cache: Cache, key: Key) -> tuple[BenchmarkEvidenceSpec, ...]:
+def _evidence(cache: Cache, key: Key, owner: SpeculativeDeployment) -> tuple[BenchmarkEvidenceSpec, ...]:
     found = []
-    for body in cache.children(key, kinds.SPECULATIVE_BENCHMARK):
+    for body in (one for one in cache.children(key, kinds.SPECULATIVE_BENCHMARK) if _ours(one, owner)):
         try:
             found.append(BenchmarkEvidenceSpec.model_validate(body["spec"]))
         except ValidationError:
@@ -227,7 +241,7 @@ def _revisions(cache: Cache, key: Key) -> dict[str, DeploymentSpec]:
     for body in cache.children(key, kinds.CONTROLLER_REVISION):
         try:
             found[body["metadata"]["name"]] = read_revision(body)
-        except (ValidationError, KeyError):
+        except (ValidationError, KeyError, TypeError):
             continue  # Its Deployment keeps its own template (workloads.rescaled).
     return found
 

@@ -12,6 +12,11 @@ class TakenError(KubeError):
     """An object of that name exists and is not ours."""
 
 
+def owned(body: RawObject, owner: SpeculativeDeployment) -> bool:
+    """By UID: a namesake's children are not ours."""
+    return any(one.get("uid") == owner.uid for one in body["metadata"].get("ownerReferences", []))
+
+
 async def refuse_taken(api: KubeApi, owner: SpeculativeDeployment, manifest: RawObject) -> None:
     """Ask before the first apply. Raises TakenError, or ConflictError while a namesake's child is being removed."""
     metadata = manifest["metadata"]
@@ -19,9 +24,9 @@ async def refuse_taken(api: KubeApi, owner: SpeculativeDeployment, manifest: Raw
         live = await api.get(kind_of(manifest), metadata["namespace"], metadata["name"])
     except NotFoundError:
         return
-    references = live["metadata"].get("ownerReferences", [])
-    if any(one.get("uid") == owner.uid for one in references):
+    if owned(live, owner):
         return
+    references = live["metadata"].get("ownerReferences", [])
     what = f"{manifest['kind']} {metadata['namespace']}/{metadata['name']}"
     if any(one.get("kind") == KIND and one.get("name") == owner.name for one in references):
         raise ConflictError(f"{what} is left from an earlier {KIND} of this name and is being removed")

@@ -16,11 +16,11 @@ from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
-from specfleet.controller.changes import CREATED_ONCE, Changes, Settled, find_changes, owned
+from specfleet.controller.changes import CREATED_ONCE, Changes, Settled, find_changes
 from specfleet.controller.children import desired_children
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe, read_deployment
-from specfleet.controller.ownership import TakenError, refuse_taken
+from specfleet.controller.ownership import TakenError, owned, refuse_taken
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import Plan

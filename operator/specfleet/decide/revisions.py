@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 
+from specfleet.api.names import shorten
 from specfleet.api.status import Phase
 from specfleet.decide.observation import Observation
 from specfleet.decide.resume import resume
@@ -9,13 +10,15 @@ from specfleet.decide.rollback import start_rollback
 from specfleet.decide.turn import Turn
 
 RESTING = (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED)
+MAX_NAME = 52
+"""Leaves room for the hash within 63 characters; two long names with the same start stay two names."""
 WATCHED = (Phase.SPECULATIVE, Phase.INVESTIGATING, Phase.ROLLING_BACK)
 
 
 def revision_name(obs: Observation) -> str:
     """ControllerRevision of the present spec, named by the arms it asks for: A -> B -> A gives A's name again."""
     arms = "/".join(arm.fingerprint for arm in (obs.baseline, *obs.proposers))
-    return f"{obs.deployment.name[:50]}-{sha256(arms.encode()).hexdigest()[:10]}"
+    return f"{shorten(obs.deployment.name, MAX_NAME)}-{sha256(arms.encode()).hexdigest()[:10]}"
 
 
 def follow_spec(turn: Turn) -> None:

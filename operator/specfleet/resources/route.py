@@ -55,7 +55,16 @@ def read_weights(route: RawObject) -> dict[str, int]:
     """Weights per fingerprint, from our own annotation; {} when there is none."""
     said = route["metadata"].get("annotations", {}).get(FINGERPRINTS, "")
     pairs = (part.partition("=") for part in said.split(",") if part)
-    return {name: int(weight) for name, _, weight in pairs if weight.isdigit()}
+    return {name: int(weight) for name, _, weight in pairs if weight.isascii() and weight.isdigit()}
+
+
+def read_since(route: RawObject) -> datetime | None:
+    """When the weights were written, from our own annotation; None when there is none, or one that is no time."""
+    try:
+        since = datetime.fromisoformat(route["metadata"].get("annotations", {}).get(WEIGHTS_SINCE, ""))
+    except ValueError:
+        return None
+    return since if since.tzinfo is not None else None
 
 
 def accepted(route: RawObject) -> tuple[bool, str]:
@@ -77,7 +86,8 @@ def accepted(route: RawObject) -> tuple[bool, str]:
 
 def _since(live: RawObject | None, said: str, now: datetime) -> str:
     before = live["metadata"].get("annotations", {}) if live else {}
-    if before.get(FINGERPRINTS) == said and WEIGHTS_SINCE in before:
+    since = read_since(live) if live else None
+    if before.get(FINGERPRINTS) == said and since is not None and since <= now:
         return str(before[WEIGHTS_SINCE])
     return now.isoformat()
 

@@ -1,5 +1,7 @@
 """Deployments and Services of the arms."""
 
+from dataclasses import dataclass
+
 from specfleet.api import labels, names
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
@@ -12,6 +14,29 @@ BUILDER = f"{labels.DEPLOYMENT.split('/', maxsplit=1)[0]}/builder"
 BUILDER_VERSION = "1"
 """Raised when the pod template that is built for the same spec changes: running arms then keep the template they have,
 so that an upgrade of the operator never restarts a fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmIdentity:
+    """Which arm a Deployment is."""
+
+    role: ArmRole
+    fingerprint: str
+    benchmark: bool
+
+
+def read_arm(live: RawObject) -> ArmIdentity | None:
+    """Which arm a Deployment is, None when it is none of ours.
+
+    Read from the immutable selector and from the pods' labels: the Deployment's own ones may have been edited by hand.
+    """
+    spec = live["spec"]
+    chosen = spec.get("selector", {}).get("matchLabels", {})
+    said = spec.get("template", {}).get("metadata", {}).get("labels", {}).get(labels.ARM)
+    fingerprint, role = chosen.get(labels.FINGERPRINT), chosen.get(labels.ROLE)
+    if not fingerprint or role not in (labels.ROLE_SERVING, labels.ROLE_BENCHMARK) or said not in list(ArmRole):
+        return None
+    return ArmIdentity(ArmRole(said), fingerprint, role == labels.ROLE_BENCHMARK)
 
 
 def arm_deployment(
@@ -34,17 +59,19 @@ def arm_deployment(
     return _deployment(owner, name, engine.fingerprint, role, replicas, benchmark, template, version)
 
 
-def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> RawObject:
-    """The Deployment of an earlier spec with other replicas: its template is taken from itself."""
-    own = live["metadata"]["labels"]
+def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> RawObject | None:
+    """The Deployment of an earlier spec with other replicas: its template is taken from itself. None: not an arm."""
+    arm = read_arm(live)
+    if arm is None:
+        return None
     annotations = live["metadata"].get("annotations", {})
     return _deployment(
         owner,
         live["metadata"]["name"],
-        own[labels.FINGERPRINT],
-        ArmRole(own[labels.ARM]),
+        arm.fingerprint,
+        arm.role,
         replicas,
-        own[labels.ROLE] == labels.ROLE_BENCHMARK,
+        arm.benchmark,
         live["spec"]["template"],
         annotations.get(BUILDER, BUILDER_VERSION),
     )
