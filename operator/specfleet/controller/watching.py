@@ -56,7 +56,12 @@ class Watching:
         keys: dict[tuple[str, str, str], Key] = {}
         shortest = 4 * LONGEST_TICK_SECONDS
         for key in self._fleet.cache.known():
-            target, server = self._target(key, now)
+            try:
+                target, server = self._target(key, now)
+            except Exception:
+                # One deployment that cannot be observed must not blind the watch of all others.
+                log.exception("%s/%s cannot be watched", *key)
+                continue
             if target is None:
                 continue
             if server is None:
@@ -87,6 +92,8 @@ class Watching:
         return watch_target(obs, status, now), self._servers(owner)
 
     def _publish(self, key: Key, report: WatchReport) -> None:
+        if key not in self._fleet.cache.deployments:
+            return  # Deleted while its metrics were read: a namesake must not inherit the report.
         before = self._fleet.reports.get(key)
         self._fleet.reports[key] = report
         status = self._fleet.cache.deployments[key].get("status") or {}

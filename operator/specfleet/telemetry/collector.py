@@ -5,6 +5,7 @@ the start of the step or calibration (at most `replay_seconds` back), in slices 
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,6 +29,8 @@ SLICES_PER_TICK = 50
 LOOK_BACK_SCRAPES = 4
 INGESTION_SECONDS = 5.0
 """A window is closed this long after its end (less where scrapes are closer): samples need time to arrive."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -101,12 +104,15 @@ class Collector:
             end = min(clock, self._slice_end(due))
             try:
                 series = await self._ask(client, due, end)
-            except PrometheusError as error:
+                # In a thread: decoding thousands of pods takes seconds, and the event loop has probes to answer.
+                await asyncio.to_thread(self._digest, due, series, end, clock)
+            except Exception as error:
+                # Whatever one server says must not blind the watch of the deployments on other servers.
+                if not isinstance(error, PrometheusError):
+                    log.exception("%s: the answer cannot be used", server.url)
                 for target in due:
                     self._cursors[target.key].answers = dict.fromkeys(target.arms, (Answer.UNAVAILABLE, str(error)))
                 return
-            # In a thread: decoding thousands of pods takes seconds, and the event loop has probes to answer.
-            await asyncio.to_thread(self._digest, due, series, end, clock)
 
     def _closes(self, target: Target) -> float:
         cursor = self._cursors[target.key]

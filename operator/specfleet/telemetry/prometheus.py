@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import requests
 from prometheus_api_client import PrometheusConnect
-from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
 from specfleet.decide.counters import Floats
@@ -137,7 +136,7 @@ class Prometheus:
             )
         except PrometheusError:
             raise
-        except (PrometheusApiClientException, requests.RequestException, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # Whatever a liar sends (nesting without end, numbers without end) is no data.
             raise PrometheusGarbled(f"{self._server.url}: unexpected answer: {_short(error)}") from error
         return _parse(result, self._server.url)
 
@@ -167,8 +166,9 @@ def _parse(result: Iterable[Any], url: str) -> list[Series]:
             pairs = item["values"]
             times = np.fromiter((pair[0] for pair in pairs), np.float64, len(pairs))
             values = np.fromiter((float(pair[1]) for pair in pairs), np.float64, len(pairs))
-            series.append(Series(item["metric"], times, values))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+            labels = {str(name): str(value) for name, value in item["metric"].items()}
+            series.append(Series(labels, times, values))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise PrometheusGarbled(f"{url}: a series without plain float samples: {_short(error)}") from error
     return series
 
