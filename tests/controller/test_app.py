@@ -77,3 +77,34 @@ def test_a_secret_that_is_missing_is_not_asked_for_on_every_tick() -> None:
         asyncio.run(book.refresh(app.fleet))
     assert len(app.fleet.readable()) == 2
     assert api.asked == 1
+
+
+class HeldLease:
+    held = True
+    unheld_since = None
+
+    async def wait(self) -> None:
+        return
+
+
+def test_a_stand_by_that_takes_over_after_a_long_wait_is_healthy_until_its_first_tick() -> None:
+    async def work() -> None:
+        app = App(Settings())
+        app._lease = HeldLease()  # type: ignore[assignment]
+        app._beat = asyncio.get_running_loop().time() - 3600
+        assert app.healthy() is not None
+        listing = asyncio.Event()
+
+        class Slow(Lists):
+            async def list_all(self, kind: Kind, namespace: str | None, selector: str | None = None) -> list[RawObject]:
+                listing.set()
+                await asyncio.Event().wait()
+                return []
+
+        app._api = Slow()  # type: ignore[assignment]
+        task = asyncio.create_task(app._lead(None, None))  # type: ignore[arg-type]
+        await asyncio.wait_for(listing.wait(), timeout=10)
+        assert app.healthy() is None
+        task.cancel()
+
+    asyncio.run(work())

@@ -133,6 +133,8 @@ class App:
         assert self._lease is not None
         await self._lease.wait()
         log.info("the Lease is held; working")
+        # A stand-by that has waited for hours is not to be restarted at the moment it takes over.
+        self._beat = asyncio.get_running_loop().time()
         now = utc_now()
         unheld = self._lease.unheld_since
         self.fleet.watch = WatchHistory(now, (now - unheld).total_seconds() if unheld else 0.0)
