@@ -126,3 +126,15 @@ def test_memory_does_not_grow_with_pods_that_come_and_go() -> None:
         cache.drop(kinds.POD, body)
     assert not cache._seen[KEY]
     assert not cache._children[KEY]
+
+
+def test_memory_does_not_grow_with_deployments_that_come_and_go() -> None:
+    cache = Cache()
+    cache.put_deployment(deployment(1))
+    cache.put(kinds.POD, child("p", 2))
+    cache.delete_deployment(deployment(3))
+    cache.put(kinds.POD, child("p", 4))
+    cache.drop(kinds.POD, child("p", 5))
+    cache.put(kinds.POD, child("p", 4))
+    assert not cache._children
+    assert not cache._seen

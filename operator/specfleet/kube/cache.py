@@ -64,7 +64,7 @@ class Cache:
         key = owner_key(body)
         if key is not None:
             slot = (kind.kind, body["metadata"]["name"])
-            if self._fresh(body, self._children[key].get(slot)):
+            if self._fresh(body, self._children.get(key, {}).get(slot)):
                 self._store(key, slot, body)
         return key
 
@@ -77,6 +77,9 @@ class Cache:
             known = self._children.get(key, {}).get(slot)
             if known is not None and known["metadata"].get("uid") == body["metadata"].get("uid"):
                 self._discard(key, slot)
+            if not self._children.get(key):
+                self._children.pop(key, None)
+                self._seen.pop(key, None)
         return key
 
     def children(self, key: Key, kind: Kind) -> list[RawObject]:
