@@ -75,14 +75,16 @@ def test_a_namesakes_deployment_is_no_arm() -> None:
 def test_a_garbled_time_on_the_route_counts_from_now_and_is_written_anew(since: str) -> None:
     body = routed(**{route.WEIGHTS_SINCE: since})
     found = seen(arm(), body).route
-    assert found is not None and found.since == NOW
+    assert found is not None
+    assert found.since == NOW
     again = route.http_route(OWNER, {PLAIN: 100}, None, body, NOW)
     assert again["metadata"]["annotations"][route.WEIGHTS_SINCE] == NOW.isoformat()
 
 
 def test_garbled_weights_on_the_route_are_no_weights() -> None:
     found = seen(arm(), routed(**{route.FINGERPRINTS: "a=²,b,c=-1,=,"})).route
-    assert found is not None and found.weights == {}
+    assert found is not None
+    assert found.weights == {}
 
 
 @pytest.mark.parametrize("port", ["eighty", ""])

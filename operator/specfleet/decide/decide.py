@@ -31,6 +31,8 @@ PHASES: dict[Phase, Callable[[Turn], None]] = {
     Phase.EXHAUSTED: resting.exhausted,
     Phase.HELD: resting.held,
 }
+MOST_PAIRS = 64
+"""Twice the most that spec.benchmark.pairs may ask for: a benchmark is extended to that at most."""
 MOVES_PER_TURN = 4
 """A turn may pass through several phases (Held -> Baseline -> Benchmarking); more than this would be a loop."""
 
@@ -43,6 +45,7 @@ def decide(obs: Observation) -> Plan:
     """
     turn = Turn(obs, obs.status)
     turn.set(actions=budget.recent_actions(turn.status.actions, obs.now))
+    _bound_pairs(turn)
     follow_spec(turn)
     answer_command(turn)
     for _ in range(MOVES_PER_TURN):
@@ -66,6 +69,13 @@ def decide(obs: Observation) -> Plan:
         decisions=tuple(turn.decisions),
         requeue_seconds=min(turn.wake, default=None),
     )
+
+
+def _bound_pairs(turn: Turn) -> None:
+    """A status edited by hand may plan a billion pairs: listing them would stop the whole operator."""
+    progress = turn.status.benchmark
+    if progress is not None and progress.pairs_planned > MOST_PAIRS:
+        turn.set(benchmark=progress.model_copy(update={"pairs_planned": MOST_PAIRS}))
 
 
 def _serving(turn: Turn) -> tuple[tuple[ArmIntent, ...], dict[str, int]]:
