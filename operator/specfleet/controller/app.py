@@ -138,13 +138,24 @@ class App:
         now = utc_now()
         unheld = self._lease.unheld_since
         self.fleet.watch = WatchHistory(now, (now - unheld).total_seconds() if unheld else 0.0)
-        await self._resync_once()
+        await self._first_resync()
         for number in range(self.settings.workers):
             self._spawn(f"worker-{number}", self._work(reconciler))
         self._spawn("telemetry", self._telemetry(book))
         self._spawn("resync", self._resync())
         self._spawn("alerts", self._alerts())
         await asyncio.Event().wait()
+
+    async def _first_resync(self) -> None:
+        """List everything once before the first decision; an API server that stutters is asked again."""
+        while True:
+            try:
+                await self._resync_once()
+                return
+            except KubeError as error:
+                log.warning("the first list: %s; again in %.0f s", error.message, FIRST_LIST_SECONDS)
+                self._beat = asyncio.get_running_loop().time()
+                await asyncio.sleep(FIRST_LIST_SECONDS)
 
     async def _work(self, reconciler: Reconciler) -> None:
         while True:
@@ -211,6 +222,9 @@ class App:
             self._forget(key)
         for kind in kinds.WATCHED:
             if kind.optional and kind.kind not in self.fleet.optional:
+                # Its CRD is gone, and its objects with it: cached ones would be deleted again and again.
+                for key in listed:
+                    self.fleet.cache.replace_children(key, kind, [], self.fleet.cache.mark())
                 continue
             found: dict[Key, list[RawObject]] = {key: [] for key in listed}
             mark = self.fleet.cache.mark()

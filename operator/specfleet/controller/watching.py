@@ -22,6 +22,11 @@ UNAVAILABLE_NO_SERVER = WatchReport(
     message="no metrics server is set: spec.monitoring.prometheus.url, or SPECFLEET_PROMETHEUS_URL of the operator",
 )
 
+NOT_OBSERVED = WatchReport(
+    answer=Answer.UNAVAILABLE, message="the operator cannot read this deployment's objects: see its log"
+)
+"""In place of the last report, which would otherwise go on counting as if it were fresh."""
+
 log = logging.getLogger(__name__)
 
 
@@ -61,6 +66,7 @@ class Watching:
             except Exception:
                 # One deployment that cannot be observed must not blind the watch of all others.
                 log.exception("%s/%s cannot be watched", *key)
+                self._publish(key, NOT_OBSERVED)
                 continue
             if target is None:
                 continue

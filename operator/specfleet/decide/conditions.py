@@ -1,5 +1,6 @@
 """Conditions of a deployment, derived from its status and observation alone (kstatus conventions)."""
 
+import re
 from dataclasses import dataclass
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, find_condition, merge_conditions
@@ -53,7 +54,7 @@ def conditions(obs: Observation, status: DeploymentStatus) -> list[Condition]:
         Condition(
             type=kind,
             status=one.status,
-            reason=one.reason,
+            reason=_reason(one.reason),
             message=one.message[:1024],
             last_transition_time=obs.now.replace(microsecond=0),
             observed_generation=generation,
@@ -69,6 +70,12 @@ def _steady(fresh: Condition, before: list[Condition]) -> Condition:
     if fresh.type not in FROM_WATCH or known is None or (known.status, known.reason) != (fresh.status, fresh.reason):
         return fresh
     return fresh.model_copy(update={"message": known.message})
+
+
+def _reason(text: str) -> str:
+    """A reason that the API takes (CamelCase words), also when somebody wrote something else into the status."""
+    kept = re.sub(r"[^A-Za-z0-9_]", "", text)
+    return kept if kept[:1].isalpha() else "Unknown"
 
 
 def serving_pods(obs: Observation) -> int:

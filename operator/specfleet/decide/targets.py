@@ -50,7 +50,7 @@ def canary(spec: DeploymentSpec, stable: RevisionStatus, candidate: str, step: i
     would refuse every engine), so some of those serve during its trial.
     """
     total = spec.replicas
-    step = min(step, len(spec.rollout.steps) - 1)
+    step = min(max(0, step), len(spec.rollout.steps) - 1)
     pods = min(max(1, round(total * spec.rollout.steps[step].weight_percent / 100)), max(1, total - 1))
     rest = total - pods if total > 1 else min(1, spec.capacity.max_extra_replicas)
     if stable.speculative is None:

@@ -29,7 +29,7 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
     fingerprint = promoted or status.candidate or ""
     judged = obs.wanted(fingerprint)
     proposer = judged.proposer if judged is not None else None
-    step = spec.rollout.steps[min(status.step or 0, len(spec.rollout.steps) - 1)]
+    step = spec.rollout.steps[min(max(0, status.step or 0), len(spec.rollout.steps) - 1)]
     return Target(
         key=(obs.deployment.namespace, obs.deployment.name, obs.deployment.uid),
         arms={role: pods for role, pods in arms.items() if pods},

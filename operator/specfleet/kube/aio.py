@@ -22,7 +22,9 @@ from specfleet.kube.port import (
     UnavailableError,
 )
 
-TIMEOUT_SECONDS = 30.0
+READ_TIMEOUT_SECONDS = 30.0
+WRITE_TIMEOUT_SECONDS = 8.0
+"""A write that hangs must end before a rival may take the Lease (lease.py): trust and time-out stay below its 30 s."""
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -133,6 +135,7 @@ class AioKubeApi:
     async def _ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: Any = None, content: str | None = None
     ) -> RawObject:
+        timeout = READ_TIMEOUT_SECONDS if method == "GET" else WRITE_TIMEOUT_SECONDS
         headers = {"Accept": "application/json", "Content-Type": content or "application/json"}
         try:
             request = await self._client.param_serialize(
@@ -143,7 +146,7 @@ class AioKubeApi:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            response = await self._client.call_api(*request, _request_timeout=TIMEOUT_SECONDS)
+            response = await self._client.call_api(*request, _request_timeout=timeout)
             data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
