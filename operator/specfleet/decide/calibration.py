@@ -14,6 +14,8 @@ from specfleet.decide.drift import PRIOR_DISPERSION, PRIOR_DISPERSION_LOOKUP
 
 MIN_WINDOWS = 5
 MIN_DISPERSION_WINDOWS = 200
+SHORT_MIX_ERROR = 0.03
+"""Relative: how far the mix of a few hours may be from that of the days to come."""
 MIN_BLOCKS = 6
 BLOCK_PART = 0.25
 """Tuned on other seeds than the ones that are scored."""
@@ -69,6 +71,12 @@ def calibrate(
         load_points=load_points(windows),
         source=source,
     )
+
+
+def rate_error(rate: float, dispersion: float, trials: float, whole_week: bool) -> float:
+    """Standard error of a calibrated rate. Less than a week has seen one mix of traffic, not all of them."""
+    mix = 0.0 if whole_week else SHORT_MIX_ERROR * rate
+    return float(np.hypot(np.sqrt(dispersion * rate * (1 - rate) / max(trials, 1.0)), mix))
 
 
 def measured_dispersion(accepted: Floats, drafted: Floats, rate: float) -> float:

@@ -18,6 +18,7 @@ from specfleet.decide.calibration import (
     calibrate,
     measured_dispersion,
     prior_dispersion,
+    rate_error,
 )
 from specfleet.decide.comparison import PairedTotals, compare
 from specfleet.decide.counters import COUNTERS, Counter, Floats, PodWindow, TargetFeed, Window
@@ -294,7 +295,7 @@ def set_reference(bank: DetectorBank, row: int, calibration: Calibration | None,
         if value is None or not 0.0 < value < 1.0 or (plane == 0 and target.scheduled_depth):
             continue
         bank.rate[plane, row] = value
-        bank.rate_error[plane, row] = np.sqrt(dispersion * value * (1 - value) / max(trials[plane], 1.0))
+        bank.rate_error[plane, row] = rate_error(value, dispersion, trials[plane], calibration.source == WEEK)
     write_load_points(bank, row, calibration.load_points)
 
 

@@ -205,14 +205,15 @@ def _single_bad_pod(record: "Record", bank: DetectorBank) -> str | None:
     """The only pod whose recent acceptance is low while all others are normal; None with fewer than two judged pods."""
     rate = float(bank.rate[0, record.row])
     enough = POD_DISPERSIONS * float(bank.dispersion[record.row])
-    judged: dict[str, float] = {
-        name: pod.accepted / pod.drafted
-        for name, pod in record.pods.items()
-        if pod.role is ArmRole.SPECULATIVE and pod.drafted >= enough
+    judged = {
+        name: pod for name, pod in record.pods.items() if pod.role is ArmRole.SPECULATIVE and pod.drafted >= enough
     }
-    bad = [name for name, seen in judged.items() if seen < CONFIRM_RATIO * rate]
-    fine = [name for name, seen in judged.items() if seen >= NULL_RATIO * rate]
-    return bad[0] if len(bad) == 1 and len(fine) == len(judged) - 1 and fine else None
+    bad = [name for name, pod in judged.items() if pod.accepted < CONFIRM_RATIO * rate * pod.drafted]
+    others = [pod for name, pod in judged.items() if name not in bad]
+    if len(bad) != 1 or not others:
+        return None
+    rest = sum(pod.accepted for pod in others) / sum(pod.drafted for pod in others)
+    return bad[0] if rest >= NULL_RATIO * rate - float(bank.rate_error[0, record.row]) else None
 
 
 def _error_findings(record: "Record", shares: ShareBank) -> list[Suspicion]:

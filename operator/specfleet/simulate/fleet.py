@@ -7,7 +7,7 @@ import numpy as np
 
 from specfleet.api.speculation import Method
 from specfleet.decide.bank import DETECTORS, Detector, DetectorBank, Stage
-from specfleet.decide.calibration import WindowPair, load_points, measured_dispersion, prior_dispersion
+from specfleet.decide.calibration import WindowPair, load_points, measured_dispersion, prior_dispersion, rate_error
 from specfleet.decide.counters import Counter, Floats
 from specfleet.decide.drift import SLOW_DISPERSION, alarm_threshold
 from specfleet.decide.watch import write_load_points
@@ -158,8 +158,9 @@ class Fleet:
         bank.rate[:, fleet] = rates
         bank.length_reference[fleet] = 1 + total[Counter.ACCEPTED_TOKENS] / total[Counter.DRAFTS]
         trials = (total[Counter.DRAFT_TOKENS], total[Counter.DRAFTS])
+        week = ours.shape[1] * self.setting.window_seconds >= 7 * DAY
         bank.rate_error[:, fleet] = [
-            np.sqrt(found * rate * (1 - rate) / trial) for rate, trial in zip(rates, trials, strict=True)
+            rate_error(float(rate), found, float(trial), week) for rate, trial in zip(rates, trials, strict=True)
         ]
         seconds = self._pod_seconds()[:, fleet]
         pairs = [
