@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-
 from specfleet.api.status import Phase
 from specfleet.decide.decide import decide
 

@@ -41,3 +41,18 @@ def test_a_calibration_made_after_the_absence_is_kept() -> None:
     history = WatchHistory(since=world.status.calibration.since - timedelta(seconds=5), gap_seconds=7200)
     plan = decide(replace(world.observation(), history=history))
     assert plan.status.calibration is not None
+
+
+def test_a_healthy_week_sharpens_the_calibration_once() -> None:
+    world = promoted()
+    assert world.status is not None
+    calibration = world.status.calibration
+    assert calibration is not None
+    obs = world.observation()
+    sharper = calibration.model_copy(update={"source": "Week", "dispersion": 50.0})
+    plan = decide(replace(obs, watch=replace(obs.watch, calibration=sharper)))
+    assert plan.status.calibration == sharper
+    world.status = plan.status
+    later = world.observation()
+    kept = decide(replace(later, watch=replace(later.watch, calibration=calibration)))
+    assert kept.status.calibration == sharper

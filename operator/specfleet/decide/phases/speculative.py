@@ -9,6 +9,7 @@ from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_ro
 from specfleet.decide.targets import can_attribute
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
+from specfleet.decide.week import SOURCE as WEEK
 
 STALE_EVIDENCE_SECONDS = 3600.0
 
@@ -152,8 +153,12 @@ def _forgive(turn: Turn) -> None:
 
 
 def _adopt_calibration(turn: Turn) -> None:
-    """A promotion without usable canary windows calibrates from the first full window after it, once."""
+    """Once from the first windows after a promotion that had no usable ones, and once from the first healthy week."""
     stable = turn.status.stable
     proposal = turn.obs.watch.calibration
-    if turn.status.calibration is None and stable is not None and proposal is not None:
+    if stable is None or proposal is None:
+        return
+    present = turn.status.calibration
+    sharper = present is not None and proposal.source == WEEK and present.source != WEEK
+    if present is None or (sharper and proposal.fingerprint == stable.speculative):
         turn.set(calibration=proposal)
