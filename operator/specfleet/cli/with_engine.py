@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import os
+import sys
 from importlib.util import find_spec
 
 from specfleet.api.deployment import DeploymentSpec
@@ -24,7 +26,9 @@ def engine_asker(locate: Locate | None) -> AskEngine:
     """A function that asks vLLM about a spec. Raises EngineMissingError where the package is missing."""
     if find_spec("vllm") is None:
         raise EngineMissingError("--with-engine needs the package vllm: pip install 'specfleet[engine]'")
-    import vllm
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    with contextlib.redirect_stdout(sys.stderr):  # the engine logs to stdout, which is lint's own
+        import vllm
 
     installed = EngineVersion.parse(str(vllm.__version__))
 
@@ -49,13 +53,13 @@ def engine_says(args: list[str]) -> str | None:
 
     Reads the models' config.json (downloads it for repositories), loads no weights and starts no engine.
     """
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.entrypoints.cli.serve import ServeSubcommand
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
     errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
+        with contextlib.redirect_stdout(sys.stderr), contextlib.redirect_stderr(errors):
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.entrypoints.cli.serve import ServeSubcommand
+            from vllm.utils.argparse_utils import FlexibleArgumentParser
+
             parser, command = FlexibleArgumentParser(prog="vllm"), ServeSubcommand()
             command.subparser_init(parser.add_subparsers(dest="subparser"))
             parsed = parser.parse_args(["serve", *args])
