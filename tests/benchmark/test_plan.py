@@ -9,12 +9,10 @@ from specfleet.api.status import ArmRole
 from specfleet.benchmark.plan import (
     ArmTarget,
     PlanError,
-    all_cells,
     build_plan,
     built_in_prompts,
     cell_batches,
     driver_source,
-    needs_capacity,
 )
 
 ARMS = {
@@ -81,7 +79,7 @@ def test_a_half_measures_exactly_what_the_other_half_measures() -> None:
 
 def test_capacity_shares_need_a_measured_capacity_which_may_differ_per_slice() -> None:
     shares = spec(tiers=[{"name": "low", "capacityRatio": 0.5}], slices=[{"name": "a"}, {"name": "b"}])
-    assert needs_capacity(shares.benchmark)
+    assert shares.benchmark.needs_capacity
     with pytest.raises(PlanError, match="has not been measured"):
         build_plan(shares, 0, ARMS, None, None, "Qualify")
     rates = {
@@ -124,7 +122,7 @@ def test_a_matrix_too_large_for_one_message_is_split() -> None:
     with pytest.raises(PlanError, match="several Jobs"):
         build_plan(large, 0, ARMS, None, None, "Qualify")
     batches = cell_batches(large)
-    assert [cell for batch in batches for cell in batch] == list(all_cells(large.benchmark))
+    assert [cell for batch in batches for cell in batch] == list(large.benchmark.cells)
     assert all(build_plan(large, 0, ARMS, batch, None, "Qualify")["runs"] for batch in batches)
 
 

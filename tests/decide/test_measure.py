@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress, Phase, Verdict
-from specfleet.decide.units import CELLS_PER_UNIT, all_cells, complete_pairs, next_unit, units
+from specfleet.decide.units import CELLS_PER_UNIT, complete_pairs, next_unit, units
 
 from tests.decide.world import START, World, spec_of
 
@@ -51,7 +51,7 @@ def test_a_large_matrix_is_cut_so_that_a_result_fits_a_termination_message() -> 
     large = spec(slices=slices, tiers=tiers)
     listed = [one for one in units(large, progress(), True) if one.pair == 0]
     assert all(len(one.cells) <= CELLS_PER_UNIT for one in listed)
-    assert tuple(cell for one in listed for cell in one.cells) == all_cells(large)
+    assert tuple(cell for one in listed for cell in one.cells) == large.benchmark.cells
 
 
 def test_only_the_named_cells_are_measured() -> None:

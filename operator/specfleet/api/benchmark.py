@@ -152,6 +152,16 @@ class BenchmarkSpec(ApiModel):
     objective: Objective = Field(default_factory=Objective, description="The one metric to improve.")
     evidence_kept: int = Field(64, ge=8, le=1000, description="SpeculativeBenchmark objects kept per deployment.")
 
+    @property
+    def cells(self) -> tuple[tuple[str, str], ...]:
+        """The load matrix: every (tier, slice), tiers outermost, in spec order."""
+        return tuple((tier.name, piece.name) for tier in self.tiers for piece in self.slices)
+
+    @property
+    def needs_capacity(self) -> bool:
+        """Whether a tier is a share of the plain arm's capacity, which then has to be measured first."""
+        return any(tier.capacity_ratio is not None for tier in self.tiers)
+
 
 class GuardrailsSpec(ApiModel):
     """What must not get worse. Used as non-inferiority margins in the benchmark and as limits of the watch."""

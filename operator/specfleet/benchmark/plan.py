@@ -159,16 +159,6 @@ def cell_batches(spec: DeploymentSpec, cells: Sequence[Cell] | None = None) -> t
     return tuple(wanted[i : i + size] for i in range(0, len(wanted), size))
 
 
-def all_cells(benchmark: BenchmarkSpec) -> tuple[Cell, ...]:
-    """Every (tier, slice) of the matrix, tiers outermost, in spec order."""
-    return tuple((tier.name, piece.name) for tier in benchmark.tiers for piece in benchmark.slices)
-
-
-def needs_capacity(benchmark: BenchmarkSpec) -> bool:
-    """Whether a tier is a share of the plain arm's capacity, which must then be measured first."""
-    return any(tier.capacity_ratio is not None for tier in benchmark.tiers)
-
-
 def built_in_prompts() -> str:
     """The built-in prompts.jsonl: prose, code and questions, not random tokens."""
     return (files("specfleet.benchmark") / "prompts" / "built_in.jsonl").read_text(encoding="utf-8")
@@ -180,7 +170,7 @@ def driver_source() -> str:
 
 
 def _cells(benchmark: BenchmarkSpec, cells: Sequence[Cell] | None) -> tuple[Cell, ...]:
-    known = all_cells(benchmark)
+    known = benchmark.cells
     if cells is None:
         return known
     unknown = [cell for cell in cells if cell not in known]

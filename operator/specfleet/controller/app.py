@@ -63,6 +63,7 @@ class App:
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
         self._watching: Watching | None = None
+        self._reconciler: Reconciler | None = None
         self._beat = 0.0
 
     async def start(self) -> None:
@@ -71,11 +72,11 @@ class App:
         self._lease = Lease(self._api, self.settings.own_namespace, self.settings.lease_name, self.settings.identity)
         book = ServerBook(self._api, self.settings)
         self._watching = Watching(self.fleet, book.server, self.queue.add)
-        reconciler = Reconciler(self._api, self.fleet, self._lease, self.metrics, utc_now)
+        self._reconciler = Reconciler(self._api, self.fleet, self._lease, self.metrics, utc_now)
         self.metrics.follow(lambda: len(self.queue), self._leads, lambda: self._api.writes if self._api else {})
         self.metrics.serve(self.settings.metrics_port)
         self._spawn("lease", self._lease.run())
-        self._spawn("lead", self._lead(reconciler, book))
+        self._spawn("lead", self._lead(self._reconciler, book))
         self._beat = asyncio.get_running_loop().time()
 
     async def stop(self) -> None:
@@ -238,6 +239,8 @@ class App:
                     self.queue.add(key)
         pods = {body["metadata"]["uid"] for key in listed for body in self.fleet.cache.children(key, kinds.POD)}
         self.fleet.prober.keep_only(pods)
+        if self._reconciler is not None:
+            self._reconciler.keep_only(self.fleet.cache.uids())
         for key in listed:
             self.queue.add(key)
 

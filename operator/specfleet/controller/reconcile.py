@@ -50,6 +50,11 @@ class Reconciler:
         self._settled = Settled()
         self._told: set[str] = set()
 
+    def keep_only(self, uids: set[str]) -> None:
+        """Forget what is remembered of objects that are gone."""
+        self._settled.keep_only(uids)
+        self._told &= uids
+
     async def reconcile(self, key: Key) -> float | None:
         """Bring one deployment a step on. Returns after how many seconds to look again, None for only on change."""
         if key not in self._fleet.cache.deployments:

@@ -19,8 +19,6 @@ class WantedArms:
         proposers = spec.speculation.proposers() if spec.speculation else ()
         per_proposer = [check_proposer(spec, proposer) for proposer in proposers]
         shared = [one for one in check(spec) if not any(one in findings for findings in per_proposer)]
-        if spec.template.multi_node is not None:
-            shared.append(_no_multi_node())
         plain = build_arm(spec, None, config_maps)
         self.baseline = self._arm(ArmRole.BASELINE, None, plain, shared)
         arms: dict[str, WantedArm] = {}
@@ -44,18 +42,6 @@ class WantedArms:
             warnings=tuple(one for one in findings if one.severity is Severity.WARN),
             fingerprint_inputs=engine.fingerprint_inputs,
         )
-
-
-def _no_multi_node() -> Finding:
-    return Finding(
-        "MultiNodeUnsupported",
-        Severity.REFUSE,
-        "spec.template.multiNode",
-        "MultiNodeUnsupported",
-        "this version of specfleet does not run engines that span nodes",
-        "Use an engine that fits one node, or run this model without specfleet",
-        "specfleet",
-    )
 
 
 def _unfair(difference: str) -> Finding:

@@ -9,7 +9,6 @@ from specfleet.decide.faults import no_room, start_fault
 from specfleet.decide.observation import Observation
 from specfleet.decide.watch_report import Answer, Attribution
 
-IN_TRIAL = (Phase.BENCHMARKING, Phase.CANARY, Phase.INVESTIGATING)
 REFUSED = (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD)
 
 

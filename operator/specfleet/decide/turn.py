@@ -70,10 +70,6 @@ class Turn:
         """Seconds since a moment of the status; infinite when it never was."""
         return float("inf") if moment is None else (self.obs.now - moment).total_seconds()
 
-    def seconds_in_phase(self) -> float:
-        """Seconds since the phase was entered."""
-        return self.seconds_since(self.status.phase_since)
-
     def act(self) -> None:
         """Count an automatic action against the daily budget and start the cool-down."""
         self.set(actions=[*self.status.actions, self.now][-HISTORY:], last_change=self.now)

@@ -23,20 +23,10 @@ class Unit:
     cells: tuple[Cell, ...]
 
 
-def all_cells(spec: DeploymentSpec) -> tuple[Cell, ...]:
-    """The load matrix: (tier, slice) in spec order."""
-    return tuple((tier.name, piece.name) for tier in spec.benchmark.tiers for piece in spec.benchmark.slices)
-
-
 def planned_cells(spec: DeploymentSpec, progress: BenchmarkProgress) -> tuple[Cell, ...]:
     """Cells of this benchmark: all, or only the suspect ones."""
     chosen = {tuple(cell.split("/", 1)) for cell in progress.cells}
-    return tuple(cell for cell in all_cells(spec) if not chosen or cell in chosen)
-
-
-def needs_capacity(spec: DeploymentSpec) -> bool:
-    """Whether a tier is a share of the plain arm's capacity, which then has to be measured first."""
-    return any(tier.capacity_ratio is not None for tier in spec.benchmark.tiers)
+    return tuple(cell for cell in spec.benchmark.cells if not chosen or cell in chosen)
 
 
 def units(spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool) -> tuple[Unit, ...]:
@@ -44,7 +34,7 @@ def units(spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool)
     plain, speculative = ArmRole.BASELINE, ArmRole.SPECULATIVE
     listed: list[Unit] = []
     cells = planned_cells(spec, progress)
-    if needs_capacity(spec):
+    if spec.benchmark.needs_capacity:
         listed.append(Unit(CAPACITY_UNIT, 0, (plain,), cells[:1]))
     chunks = [cells[start : start + CELLS_PER_UNIT] for start in range(0, len(cells), CELLS_PER_UNIT)]
     for pair in range(progress.pairs_planned):

@@ -108,6 +108,11 @@ class Cache:
         """Deployments that a full list does not have and that were not seen since it was asked for."""
         return [key for key, seen in self._deployments_seen.items() if key not in listed and seen <= since]
 
+    def uids(self) -> set[str]:
+        """UIDs of everything that is cached."""
+        bodies = [*self.deployments.values(), *(one for found in self._children.values() for one in found.values())]
+        return {body["metadata"]["uid"] for body in bodies}
+
     def known(self) -> list[Key]:
         """All deployments, in a stable order."""
         return sorted(self.deployments)
