@@ -36,17 +36,41 @@ def recent_actions(actions: list[datetime], now: datetime) -> list[datetime]:
     return [moment for moment in actions if now - moment < DAY]
 
 
+def seconds_until_fewer(recent: list[datetime], limit: int, now: datetime) -> float | None:
+    """Seconds until fewer than `limit` actions lie within 24 hours; None when that is so already."""
+    if len(recent) < limit:
+        return None
+    return (sorted(recent)[len(recent) - limit] + DAY - now).total_seconds()
+
+
 def in_maintenance_window(windows: list[MaintenanceWindow], now: datetime) -> bool:
     """Whether economic actions may run now (UTC). Without windows: always."""
     return not windows or any(_inside(window, now) for window in windows)
 
 
-def _inside(window: MaintenanceWindow, now: datetime) -> bool:
+def seconds_until_window(windows: list[MaintenanceWindow], now: datetime) -> float | None:
+    """Seconds until the next window opens; None without windows."""
+    starts = [
+        start
+        for window in windows
+        for days_ahead in range(8)
+        if (start := _start(window, now + timedelta(days=days_ahead))) > now and _named(window, start)
+    ]
+    return (min(starts) - now).total_seconds() if starts else None
+
+
+def _start(window: MaintenanceWindow, day: datetime) -> datetime:
     hours, minutes = (int(part) for part in window.start.split(":"))
+    return day.replace(hour=hours, minute=minutes, second=0, microsecond=0)
+
+
+def _named(window: MaintenanceWindow, start: datetime) -> bool:
+    return not window.days or WEEKDAYS[start.weekday()] in window.days
+
+
+def _inside(window: MaintenanceWindow, now: datetime) -> bool:
     for days_back in (0, 1):
-        day = now - timedelta(days=days_back)
-        start = day.replace(hour=hours, minute=minutes, second=0, microsecond=0)
-        named = not window.days or WEEKDAYS[start.weekday()] in window.days
-        if named and start <= now < start + timedelta(seconds=window.duration_seconds):
+        start = _start(window, now - timedelta(days=days_back))
+        if _named(window, start) and start <= now < start + timedelta(seconds=window.duration_seconds):
             return True
     return False

@@ -1,7 +1,7 @@
 """Going back to the plain arm, and what is remembered of it."""
 
 from specfleet.api import names
-from specfleet.api.status import ArmRole, Phase, Verdict
+from specfleet.api.status import Phase, Verdict
 from specfleet.decide.faults import crash_fault, start_fault
 from specfleet.decide.turn import Turn
 
@@ -73,10 +73,3 @@ def _evidence(turn: Turn) -> list[str]:
         for one in (*turn.obs.evidence, *turn.record)
         if one.benchmark == progress.id
     ]
-
-
-def plain_serves(turn: Turn) -> bool:
-    """Whether the stable plain arm carries the full load."""
-    stable = turn.status.stable
-    arm = turn.obs.arm(stable.baseline) if stable else None
-    return arm is not None and arm.role is ArmRole.BASELINE and len(arm.serving) >= turn.spec.replicas

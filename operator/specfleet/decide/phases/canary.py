@@ -3,6 +3,7 @@
 from specfleet.api.status import ArmRole, Calibration, Phase, RevisionStatus, Verdict
 from specfleet.decide.exchange import exchange
 from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
+from specfleet.decide.gates import first_unmet, least_requests, step_gates
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
@@ -74,7 +75,6 @@ def _judge_step(turn: Turn) -> None:
     """Only Pass moves on and only Fail goes back; with too little traffic the step waits, then gives up."""
     step = turn.spec.rollout.steps[min(max(0, turn.status.step or 0), len(turn.spec.rollout.steps) - 1)]
     comparison = turn.obs.watch.comparison
-    windows = turn.obs.watch.step
     stayed = turn.seconds_since(turn.status.step_since)
     if comparison is not None and comparison.verdict is Verdict.FAIL and comparison.reason == INCOMPATIBLE:
         hold(turn, INCOMPATIBLE, comparison.message, INCOMPATIBLE_HOLD_SECONDS)
@@ -82,10 +82,8 @@ def _judge_step(turn: Turn) -> None:
     if comparison is not None and comparison.verdict is Verdict.FAIL and rollback_allowed(turn):
         start_rollback(turn, comparison.reason, comparison.message)
         return
-    least = min((windows[role].requests if role in windows else 0.0) for role in ArmRole)
-    enough = stayed >= step.min_duration_seconds and least >= step.min_requests
-    passed = comparison is not None and comparison.verdict is Verdict.PASS
-    if turn.obs.watch.answer is Answer.OK and enough and passed and comparison is not None:
+    least = least_requests(turn.obs.watch)
+    if first_unmet(step_gates(turn.obs, turn.status)) is None and comparison is not None:
         _next_step(turn, f"step {(turn.status.step or 0) + 1}: {least:.0f} requests per arm; {comparison.message}")
         return
     if stayed > turn.spec.rollout.no_traffic_timeout_seconds and turn.obs.watch.answer is not Answer.UNAVAILABLE:

@@ -5,9 +5,10 @@ from hashlib import sha256
 
 from specfleet.api.status import BenchmarkProgress, Phase, TrialStatus, Verdict
 from specfleet.decide import budget
+from specfleet.decide.gates import GateName, first_unmet, hold_gate, trial_gates
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.resume import resume
-from specfleet.decide.rollback import plain_serves, promoted_fault
+from specfleet.decide.rollback import promoted_fault
 from specfleet.decide.turn import Turn
 
 HOLD_SECONDS = 600.0
@@ -35,25 +36,19 @@ def baseline(turn: Turn) -> None:
 
 def _may_start(turn: Turn) -> bool:
     """Whether plain pods carry the load, an attempt is due and there is room; else waits, rests or holds."""
-    if not plain_serves(turn):
-        turn.look_again(10)
-        return False
-    revision = turn.status.revision or ""
-    if budget.exhausted(turn.status.attempts, revision, turn.spec.remedies):
+    gate = first_unmet(trial_gates(turn.obs, turn.status))
+    if gate is None:
+        return True
+    if gate.name is GateName.ATTEMPTS:
         turn.enter(Phase.EXHAUSTED, "AttemptsExhausted")
-        return False
-    wait = budget.seconds_until_attempt(turn.status.attempts, revision, turn.obs.now)
-    if wait > 0:
-        turn.look_again(min(wait, 3600.0))
-        return False
-    if not budget.in_maintenance_window(turn.spec.remedies.maintenance_windows, turn.obs.now):
-        turn.look_again(300)
-        return False
-    if turn.spec.capacity.max_extra_replicas == 0:
+    elif gate.name is GateName.ROOM:
         said = "capacity.maxExtraReplicas is 0: no pod can be measured beside the serving ones"
         hold(turn, "InsufficientCapacity", said)
-        return False
-    return True
+    elif gate.name is GateName.BACKOFF:
+        turn.look_again(min(gate.left_seconds or 0.0, 3600.0))
+    else:
+        turn.look_again(300 if gate.name is GateName.MAINTENANCE else 10)
+    return False
 
 
 def _winner(turn: Turn) -> tuple[TrialStatus, WantedArm] | None:
@@ -127,15 +122,11 @@ def held(turn: Turn) -> None:
     """Try again after the hold; a changed spec ends it at once (see revisions.py)."""
     if promoted_fault(turn):
         return
-    stable, extra = turn.status.stable, turn.spec.capacity.max_extra_replicas
-    own = stable is not None and stable.baseline == turn.obs.baseline.fingerprint
-    if turn.status.phase_reason == "InsufficientCapacity" and extra == 0 and own:
-        return
-    left = (turn.status.hold_until - turn.obs.now).total_seconds() if turn.status.hold_until else 0.0
-    if left > 0:
-        turn.look_again(left)
-        return
-    resume(turn, "HoldEnded")
+    gate = hold_gate(turn.obs, turn.status)
+    if gate.met:
+        resume(turn, "HoldEnded")
+    elif gate.left_seconds is not None:
+        turn.look_again(gate.left_seconds)
 
 
 def rolled_back(turn: Turn) -> None:

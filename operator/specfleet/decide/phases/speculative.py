@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from specfleet.api.status import Investigation, Phase
 from specfleet.decide import budget
+from specfleet.decide.gates import action_gates, first_unmet
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
 from specfleet.decide.targets import can_attribute
@@ -99,12 +100,7 @@ def actionable(turn: Turn) -> Suspicion | None:
 
 def may_act(turn: Turn) -> bool:
     """Cool-down, daily budget, breaker and maintenance window (they never hold back a hard fault)."""
-    return (
-        turn.seconds_since(turn.status.last_change) >= turn.spec.remedies.cooldown_seconds
-        and len(budget.recent_actions(turn.status.actions, turn.obs.now)) < turn.spec.remedies.max_actions_per_day + 2
-        and not turn.obs.fleet.breaker_open
-        and budget.in_maintenance_window(turn.spec.remedies.maintenance_windows, turn.obs.now)
-    )
+    return first_unmet(action_gates(turn.obs, turn.status)) is None
 
 
 def investigate(turn: Turn, finding: Suspicion) -> None:

@@ -1,0 +1,201 @@
+"""What a phase needs before it goes on, and what it has: the numbers that the phases decide with, for a person to read.
+
+`explain` shows these very gates; the phases ask them. A gate only says what is; what follows is the phase's business.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from specfleet.api.status import ArmRole, DeploymentStatus, Verdict
+from specfleet.decide import budget
+from specfleet.decide.observation import Observation
+from specfleet.decide.watch_report import Answer, WatchReport
+
+ACTIONS_BESIDE_THE_BUDGET = 2
+"""A trial's own canary and promotion do not use up the actions that a finding may need on the same day."""
+
+
+class Source(StrEnum):
+    """Where a gate looks: who cannot see that (an offline reader) does not know the gate."""
+
+    SPEC = "Spec"
+    STATUS = "Status"
+    PODS = "Pods"
+    WATCH = "Watch"
+    FLEET = "Fleet"
+
+
+class GateName(StrEnum):
+    """Names of all gates."""
+
+    NOT_PAUSED = "not paused"
+    BREAKER = "fleet breaker closed"
+    COOLDOWN = "cool-down over"
+    ACTIONS = "actions in 24 h"
+    MAINTENANCE = "maintenance window"
+    CANDIDATE = "something to try"
+    PLAIN_SERVES = "plain pods serve"
+    ATTEMPTS = "attempts used"
+    BACKOFF = "back-off over"
+    ROOM = "extra pods allowed"
+    PODS_MOVED = "pods and traffic moved"
+    DURATION = "time on this step"
+    REQUESTS = "requests per arm"
+    METRICS = "metrics answer"
+    VERDICT = "verdict of the comparison"
+    HOLD = "hold over"
+    ADOPTED = "revision not refused"
+    PROVEN = "pods proven"
+    ON_CHANGE = "changes are tried"
+    PAIRS = "benchmark pairs"
+    FINDING = "a finding to act on"
+    PERSON = "a person's word"
+    ATTRIBUTED = "attribution"
+    RESTARTED = "restarted pod measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One thing that the present phase needs. Numbers carry their unit; words have none."""
+
+    name: GateName
+    met: bool
+    has: float | str
+    needs: float | str
+    source: Source
+    unit: str = ""
+    left_seconds: float | None = None
+    """Until time alone opens it; None: something else has to happen."""
+    note: str = ""
+
+
+def first_unmet(gates: tuple[Gate, ...]) -> Gate | None:
+    """The gate that keeps a phase where it is."""
+    return next((gate for gate in gates if not gate.met), None)
+
+
+def action_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
+    """Before the watch's findings may act: cool-down, budget, breaker, maintenance window. A hard fault asks none."""
+    remedies, now = obs.spec.remedies, obs.now
+    recent = budget.recent_actions(status.actions, now)
+    limit = remedies.max_actions_per_day + ACTIONS_BESIDE_THE_BUDGET
+    return (
+        _timer(GateName.COOLDOWN, status.last_change, remedies.cooldown_seconds, now),
+        Gate(
+            GateName.ACTIONS,
+            len(recent) < limit,
+            len(recent),
+            f"at most {limit - 1}",
+            Source.STATUS,
+            left_seconds=budget.seconds_until_fewer(recent, limit, now),
+        ),
+        breaker_gate(obs),
+        maintenance_gate(obs),
+    )
+
+
+def breaker_gate(obs: Observation) -> Gate:
+    """Three roll-backs in the fleet within an hour stop promotions and economic actions everywhere."""
+    is_open = obs.fleet.breaker_open
+    return Gate(
+        GateName.BREAKER, not is_open, "open" if is_open else "closed", "closed", Source.FLEET, note=obs.fleet.message
+    )
+
+
+def maintenance_gate(obs: Observation) -> Gate:
+    """Economic actions may be bound to windows."""
+    windows = obs.spec.remedies.maintenance_windows
+    inside = budget.in_maintenance_window(windows, obs.now)
+    said = "always" if not windows else ("inside" if inside else "outside")
+    left = None if inside else budget.seconds_until_window(windows, obs.now)
+    return Gate(GateName.MAINTENANCE, inside, said, "inside" if windows else "always", Source.SPEC, left_seconds=left)
+
+
+def pause_gate(obs: Observation) -> Gate:
+    """spec.paused."""
+    return Gate(
+        GateName.NOT_PAUSED, not obs.spec.paused, "paused" if obs.spec.paused else "running", "running", Source.SPEC
+    )
+
+
+def attempt_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, Gate]:
+    """Whether the revision has an attempt left, and whether its back-off is over."""
+    remedies, revision, attempts = obs.spec.remedies, status.revision or "", status.attempts
+    count = attempts.count if attempts is not None and attempts.revision == revision else 0
+    wait = budget.seconds_until_attempt(attempts, revision, obs.now)
+    since = (obs.now - attempts.last_rollback).total_seconds() if attempts and attempts.last_rollback else 0.0
+    left = Gate(
+        GateName.ATTEMPTS,
+        not budget.exhausted(attempts, revision, remedies),
+        count,
+        f"at most {remedies.max_attempts - 1}",
+        Source.STATUS,
+    )
+    over = Gate(GateName.BACKOFF, wait <= 0, since, since + wait, Source.STATUS, "s", wait if wait > 0 else None)
+    return left, over
+
+
+def trial_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
+    """Before the next trial may start, in the order in which they are asked."""
+    stable, extra = status.stable, obs.spec.capacity.max_extra_replicas
+    arm = obs.arm(stable.baseline) if stable else None
+    serving = len(arm.serving) if arm is not None and arm.role is ArmRole.BASELINE else 0
+    return (
+        Gate(GateName.PLAIN_SERVES, serving >= obs.spec.replicas, serving, obs.spec.replicas, Source.PODS, "pods"),
+        *attempt_gates(obs, status),
+        maintenance_gate(obs),
+        Gate(GateName.ROOM, extra > 0, extra, 1, Source.SPEC, "pods", note="spec.capacity.maxExtraReplicas"),
+    )
+
+
+def step_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
+    """What the present canary step needs to pass. Only all of them together move on."""
+    steps = obs.spec.rollout.steps
+    step = steps[min(max(0, status.step or 0), len(steps) - 1)]
+    comparison, answer = obs.watch.comparison, obs.watch.answer
+    least = least_requests(obs.watch)
+    verdict = comparison.verdict if comparison is not None else None
+    return (
+        _timer(GateName.DURATION, status.step_since, step.min_duration_seconds, obs.now),
+        Gate(GateName.REQUESTS, least >= step.min_requests, least, step.min_requests, Source.WATCH, "requests"),
+        Gate(
+            GateName.METRICS,
+            answer is Answer.OK,
+            answer.value,
+            Answer.OK.value,
+            Source.WATCH,
+            note=obs.watch.message,
+        ),
+        Gate(
+            GateName.VERDICT,
+            verdict is Verdict.PASS,
+            "pending" if comparison is None else f"{comparison.verdict.value} ({comparison.reason})",
+            Verdict.PASS.value,
+            Source.WATCH,
+            note=comparison.message if comparison is not None else "",
+        ),
+    )
+
+
+def least_requests(watch: WatchReport) -> float:
+    """Requests that the smaller arm has finished since the step began."""
+    return min((watch.step[role].requests if role in watch.step else 0.0) for role in ArmRole)
+
+
+def hold_gate(obs: Observation, status: DeploymentStatus) -> Gate:
+    """A hold ends by itself, but not one that only a changed spec can end."""
+    left = (status.hold_until - obs.now).total_seconds() if status.hold_until else 0.0
+    own = status.stable is not None and status.stable.baseline == obs.baseline.fingerprint
+    no_room = status.phase_reason == "InsufficientCapacity" and obs.spec.capacity.max_extra_replicas == 0 and own
+    if no_room:
+        return Gate(GateName.HOLD, False, "maxExtraReplicas 0", "at least 1", Source.SPEC)
+    since = (obs.now - status.phase_since).total_seconds() if status.phase_since else 0.0
+    return Gate(GateName.HOLD, left <= 0, since, since + max(0.0, left), Source.STATUS, "s", left if left > 0 else None)
+
+
+def _timer(name: GateName, since: datetime | None, needs: float, now: datetime) -> Gate:
+    """Seconds since a moment; a moment that never was holds nothing back."""
+    passed = float("inf") if since is None else (now - since).total_seconds()
+    left = needs - passed
+    return Gate(name, passed >= needs, passed, needs, Source.STATUS, "s", left if left > 0 else None)
