@@ -53,6 +53,10 @@ class GateName(StrEnum):
     PERSON = "a person's word"
     ATTRIBUTED = "attribution"
     RESTARTED = "restarted pod measured"
+    PODS_BACK = "restarted pods are back"
+    PATIENCE = "wait before the next remedy"
+    USABLE = "engine rules"
+    BENCHMARK_TIME = "time budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def action_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]
     recent = budget.recent_actions(status.actions, now)
     limit = remedies.max_actions_per_day + ACTIONS_BESIDE_THE_BUDGET
     return (
-        _timer(GateName.COOLDOWN, status.last_change, remedies.cooldown_seconds, now),
+        timer_gate(GateName.COOLDOWN, status.last_change, remedies.cooldown_seconds, now),
         Gate(
             GateName.ACTIONS,
             len(recent) < limit,
@@ -157,7 +161,7 @@ def step_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
     least = least_requests(obs.watch)
     verdict = comparison.verdict if comparison is not None else None
     return (
-        _timer(GateName.DURATION, status.step_since, step.min_duration_seconds, obs.now),
+        timer_gate(GateName.DURATION, status.step_since, step.min_duration_seconds, obs.now),
         Gate(GateName.REQUESTS, least >= step.min_requests, least, step.min_requests, Source.WATCH, "requests"),
         Gate(
             GateName.METRICS,
@@ -194,7 +198,7 @@ def hold_gate(obs: Observation, status: DeploymentStatus) -> Gate:
     return Gate(GateName.HOLD, left <= 0, since, since + max(0.0, left), Source.STATUS, "s", left if left > 0 else None)
 
 
-def _timer(name: GateName, since: datetime | None, needs: float, now: datetime) -> Gate:
+def timer_gate(name: GateName, since: datetime | None, needs: float, now: datetime) -> Gate:
     """Seconds since a moment; a moment that never was holds nothing back."""
     passed = float("inf") if since is None else (now - since).total_seconds()
     left = needs - passed

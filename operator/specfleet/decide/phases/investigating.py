@@ -1,5 +1,6 @@
 """Investigating: attribute, restart one pod, measure again, and only then roll back: the least harmful remedy first."""
 
+from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole, Calibration, Investigation, Phase, Verdict
 from specfleet.decide import measure
 from specfleet.decide.evidence import BenchmarkVerdict
@@ -33,6 +34,17 @@ def investigating(turn: Turn) -> None:
     stages.get(turn.status.investigation.stage, _rebenchmark)(turn, turn.status.investigation)
 
 
+def attribution_timeout(spec: DeploymentSpec) -> float:
+    """Longest wait for an attribution, in seconds; then the benchmark has to tell."""
+    return max(ATTRIBUTION_TIMEOUT_SECONDS, 4.0 * spec.remedies.confirm_seconds)
+
+
+def probe_patience(spec: DeploymentSpec) -> float:
+    """Longest wait for the figures of a restarted pod, in seconds; then the benchmark has to tell."""
+    remedies = spec.remedies
+    return float(spec.engine.startup_timeout_seconds + remedies.warmup_seconds + 6 * remedies.confirm_seconds)
+
+
 def open_by_command(turn: Turn) -> None:
     """A person asked for a re-benchmark of the promoted proposer."""
     case = Investigation(since=turn.now, signal="CommandRebenchmark", stage="Rebenchmark", stage_since=turn.now)
@@ -52,7 +64,7 @@ def _attribute(turn: Turn, case: Investigation) -> None:
             _stage(turn, case, "RestartProbe")
     elif found is None and turn.obs.watch.answer is Answer.OK and waited > turn.spec.remedies.confirm_seconds:
         _close(turn, "Recovered", f"{case.signal} is gone with a raised control")
-    elif waited > max(ATTRIBUTION_TIMEOUT_SECONDS, 4 * turn.spec.remedies.confirm_seconds):
+    elif waited > attribution_timeout(turn.spec):
         _stage(turn, case, "Rebenchmark")
     else:
         turn.look_again(10)
@@ -235,8 +247,7 @@ def _fresh_window(turn: Turn, arm: ArmView | None, case: Investigation) -> tuple
 
 
 def _wait_or_go_on(turn: Turn, case: Investigation) -> None:
-    remedies = turn.spec.remedies
-    patience = turn.spec.engine.startup_timeout_seconds + remedies.warmup_seconds + 6 * remedies.confirm_seconds
+    patience = probe_patience(turn.spec)
     if turn.seconds_since(case.restarted_at) > patience and turn.obs.watch.answer is not Answer.UNAVAILABLE:
         _stage(turn, case, "Rebenchmark")
     else:

@@ -74,6 +74,11 @@ def _start_canary(turn: Turn, winner: TrialStatus) -> None:
     )
 
 
+def has_trial(turn: Turn) -> bool:
+    """Whether the revision has something left to try: a candidate without a verdict, or one that passed."""
+    return next_candidate(turn) is not None or _winner(turn) is not None
+
+
 def next_candidate(turn: Turn) -> WantedArm | None:
     """The first proposer of the spec that no rule refuses and that has no verdict yet."""
     tried = {trial.fingerprint for trial in turn.status.trials}

@@ -1,6 +1,6 @@
 """RollingBack: the decision is made; traffic follows as fast as plain pods come up."""
 
-from specfleet.api.status import Phase
+from specfleet.api.status import DeploymentStatus, Phase
 from specfleet.decide import budget
 from specfleet.decide.exchange import exchange
 from specfleet.decide.resume import resume
@@ -8,11 +8,18 @@ from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
 
 
+def without_failed(status: DeploymentStatus) -> DeploymentStatus:
+    """The arm that failed is promoted no more, and what was normal for it is forgotten."""
+    stable = status.stable
+    if stable is None or stable.speculative is None or stable.speculative != status.candidate:
+        return status
+    return status.model_copy(update={"stable": stable.model_copy(update={"speculative": None}), "calibration": None})
+
+
 def rolling_back(turn: Turn) -> None:
     """Forget the arm that failed (the candidate), exchange the pods, then rest or go on with what is asked for."""
+    turn.status = without_failed(turn.status)
     stable, failed = turn.status.stable, turn.status.candidate
-    if stable is not None and stable.speculative is not None and stable.speculative == failed:
-        turn.set(stable=stable.model_copy(update={"speculative": None}), calibration=None)
     move = exchange(target(turn.obs, turn.status), turn.obs.arms, turn.obs.route, room(turn.obs), turn.obs.now)
     if not move.done:
         return
