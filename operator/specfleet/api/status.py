@@ -40,6 +40,15 @@ class Verdict(StrEnum):
     ERROR = "Error"
 
 
+class DecisionContext(StatusModel):
+    """Where the deployment stood when a decision was taken: with evidence and metrics, enough to recompute it."""
+
+    phase: Phase
+    arm: str | None = Field(None, description="Requested fingerprint of the arm that was judged.")
+    step: int | None = Field(None, description="Canary step (0-based).")
+    since: datetime | None = Field(None, description="Start of the span that the watch's figures cover.")
+
+
 class DecisionRecord(StatusModel):
     """One decision: what, why, on which evidence."""
 
@@ -49,6 +58,7 @@ class DecisionRecord(StatusModel):
     reason: str = Field(description="CamelCase reason, the same in the Event, the condition and the alert.")
     message: str = Field("", max_length=2048, description="The evidence in words and numbers.")
     evidence: list[str] = Field(default_factory=list, max_length=32, description="Names of SpeculativeBenchmarks.")
+    context: DecisionContext | None = None
 
 
 class ArmStatus(StatusModel):

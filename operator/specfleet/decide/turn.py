@@ -6,11 +6,14 @@ from typing import Any
 
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec
-from specfleet.api.status import DecisionRecord, DeploymentStatus, Phase, Verdict
+from specfleet.api.status import DecisionContext, DecisionRecord, DeploymentStatus, Phase, Verdict
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import PodRef
+from specfleet.decide.watch_scope import counted_since
 
 HISTORY = 20
+COUNTED = (Phase.CANARY, Phase.SPECULATIVE, Phase.INVESTIGATING)
+"""Phases in which the figures of the watch may decide."""
 
 
 @dataclass
@@ -58,9 +61,20 @@ class Turn:
             reason=reason,
             message=message[:2048],
             evidence=list(evidence)[:32],
+            context=self._context(),
         )
         self.decisions.append(record)
         self.set(last_decision=record, history=[*self.status.history, record][-HISTORY:])
+
+    def _context(self) -> DecisionContext:
+        status = self.status
+        promoted = status.stable.speculative if status.stable is not None else None
+        return DecisionContext(
+            phase=status.phase,
+            arm=status.candidate or promoted,
+            step=status.step,
+            since=counted_since(status, self.now) if status.phase in COUNTED else None,
+        )
 
     def look_again(self, seconds: float) -> None:
         """Ask for another turn after so many seconds even if nothing changes."""

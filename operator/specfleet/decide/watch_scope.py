@@ -33,7 +33,7 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
     return Target(
         key=(obs.deployment.namespace, obs.deployment.name, obs.deployment.uid),
         arms={role: pods for role, pods in arms.items() if pods},
-        since=_since(status, now),
+        since=counted_since(status, now),
         window_seconds=spec.window_seconds,
         scrape_interval_seconds=spec.monitoring.scrape_interval_seconds,
         warmup_seconds=spec.remedies.warmup_seconds,
@@ -77,7 +77,8 @@ def _roles(obs: Observation, status: DeploymentStatus) -> Mapping[ArmRole, tuple
     return {ArmRole.BASELINE: plain, ArmRole.SPECULATIVE: drafted}
 
 
-def _since(status: DeploymentStatus, now: datetime) -> datetime:
+def counted_since(status: DeploymentStatus, now: datetime) -> datetime:
+    """Start of the span that `WatchReport.step`, `pods` and `comparison` cover in the present phase."""
     if status.phase is Phase.CANARY:
         return status.step_since or now
     if status.investigation is not None:
