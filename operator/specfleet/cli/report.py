@@ -6,7 +6,15 @@ import sys
 from pathlib import Path
 
 from specfleet.cli.exit_codes import OK, UNUSABLE_INPUT
-from specfleet.cli.stored import UnusableInputError, benchmarks, deployments, read_objects, where
+from specfleet.cli.stored import (
+    UnusableInputError,
+    add_source,
+    benchmarks,
+    cluster_flags,
+    deployments,
+    read_objects,
+    where,
+)
 
 FORMATS = ("html", "md", "json")
 
@@ -19,8 +27,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Write evidence and decisions of a SpeculativeDeployment as one file that needs no network.",
     )
     command.add_argument("name", nargs="?", help="SpeculativeDeployment; may be left out when there is only one")
-    command.add_argument("-f", "--filename", action="append", default=[], help="YAML or JSON file instead of a cluster")
-    command.add_argument("-n", "--namespace", help="namespace")
+    add_source(command)
     command.add_argument(
         "-o", "--output", help="file to write; its ending chooses the format; default: standard output"
     )
@@ -34,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from specfleet.cli.report_page import html_page, markdown
 
     try:
-        objects = read_objects(options.filename, options.namespace)
+        objects = read_objects(options.filename, options.namespace, cluster_flags(options))
         known = [one for one in deployments(objects) if options.name in (None, one.name)]
         if len(known) != 1:
             names = ", ".join(sorted(one.name for one in deployments(objects))) or "none"

@@ -1,5 +1,6 @@
 """Reads SpeculativeDeployments and their evidence, from files or from the cluster by kubectl."""
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -48,11 +49,26 @@ class StoredBenchmark:
         return tuple(one for one in self.evidence if one.purpose != "Capacity")
 
 
-def read_objects(files: Sequence[str], namespace: str | None) -> list[dict[str, Any]]:
+def add_source(command: argparse.ArgumentParser) -> None:
+    """Options that say where the objects are: files, or the cluster that kubectl talks to."""
+    command.add_argument("-f", "--filename", action="append", default=[], help="YAML or JSON file instead of a cluster")
+    command.add_argument("-n", "--namespace", help="namespace")
+    command.add_argument("--kubeconfig", help="path of the kubeconfig that kubectl is to use")
+    command.add_argument("--context", help="context of the kubeconfig")
+
+
+def cluster_flags(options: argparse.Namespace) -> tuple[str, ...]:
+    """The options of `add_source` as kubectl takes them."""
+    given = (("--kubeconfig", options.kubeconfig), ("--context", options.context))
+    return tuple(f"{flag}={value}" for flag, value in given if value)
+
+
+def read_objects(files: Sequence[str], namespace: str | None, flags: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Objects of the given files (`-`: standard input); without files, those of the cluster."""
     if files:
         return [body for path in files for body in _from_file(path)]
-    return _from_cluster(namespace)
+    plural = f"{deployment_kind.PLURAL}.specfleet.dev,{evidence_kind.PLURAL}.specfleet.dev"
+    return kubectl_get([plural], namespace, flags)
 
 
 def where(files: Sequence[str], namespace: str | None) -> str:
@@ -74,15 +90,16 @@ def _from_file(path: str) -> Iterator[dict[str, Any]]:
     yield from _flatten(documents)
 
 
-def _from_cluster(namespace: str | None) -> list[dict[str, Any]]:
+def kubectl_get(words: Sequence[str], namespace: str | None, flags: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Objects that `kubectl get WORDS` finds. Raises UnusableInputError with what kubectl said."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise UnusableInputError("kubectl is not on the PATH: give the objects as files with -f")
-    plural = f"{deployment_kind.PLURAL}.specfleet.dev,{evidence_kind.PLURAL}.specfleet.dev"
-    where = ["--namespace", namespace] if namespace else []
-    answer = subprocess.run([kubectl, "get", plural, *where, "-o", "json"], capture_output=True, text=True, check=False)
+    place = ["--namespace", namespace] if namespace else []
+    asked = [kubectl, *flags, "get", *words, *place, "-o", "json"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
-        raise UnusableInputError(f"kubectl get {plural} failed: {answer.stderr.strip()}")
+        raise UnusableInputError(f"kubectl get {' '.join(words)} failed: {answer.stderr.strip()}")
     return list(_flatten([json.loads(answer.stdout)]))
 
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import Verdict
 from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
-from specfleet.cli.stored import StoredBenchmark, UnusableInputError, benchmarks, read_objects, where
+from specfleet.cli.stored import (
+    StoredBenchmark,
+    UnusableInputError,
+    add_source,
+    benchmarks,
+    cluster_flags,
+    read_objects,
+    where,
+)
 from specfleet.decide.evidence import BenchmarkVerdict, judge, judge_suspicion
 from specfleet.decide.measure import NAMES_KEPT
 
@@ -33,15 +41,16 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     command.add_argument(
         "benchmark", nargs="?", help="benchmark id, SpeculativeBenchmark or SpeculativeDeployment; default: all"
     )
-    command.add_argument("-f", "--filename", action="append", default=[], help="YAML or JSON file instead of a cluster")
-    command.add_argument("-n", "--namespace", help="namespace")
+    add_source(command)
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Exit code: OK, REFUSED when a verdict disagrees, UNUSABLE_INPUT."""
     try:
-        found = chosen(benchmarks(read_objects(options.filename, options.namespace)), options.benchmark)
+        found = chosen(
+            benchmarks(read_objects(options.filename, options.namespace, cluster_flags(options))), options.benchmark
+        )
     except (UnusableInputError, OSError) as error:
         print(f"kubectl specfleet verify: {error}", file=sys.stderr)
         return UNUSABLE_INPUT

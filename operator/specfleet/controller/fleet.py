@@ -5,13 +5,13 @@ Nothing here is needed after a restart: every part is read again.
 
 import time
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from specfleet.api.deployment import SpeculativeDeployment
-from specfleet.api.status import Phase
 from specfleet.controller.observe import Surroundings, UnreadableError, read_deployment
 from specfleet.controller.probe import Prober
 from specfleet.controller.wanted import WantedArms
+from specfleet.decide.breaker import fleet_view
 from specfleet.decide.observation import FleetView, WatchHistory
 from specfleet.decide.watch_report import WatchReport
 from specfleet.engine.pod_inputs import referenced_config_maps
@@ -22,10 +22,6 @@ from specfleet.resources.monitoring import KIND as POD_MONITOR
 from specfleet.resources.route import KIND as HTTP_ROUTE
 
 CONFIG_MAP_SECONDS = 300.0
-ROLLED = (Phase.ROLLING_BACK, Phase.ROLLED_BACK, Phase.EXHAUSTED)
-BREAKER_COUNT = 3
-BREAKER_SHARE = 0.2
-BREAKER_WINDOW = timedelta(hours=1)
 
 ConfigMaps = Mapping[str, Mapping[str, str]]
 
@@ -122,18 +118,8 @@ class Fleet:
         self._parsed.pop(key, None)
 
     def judge_breaker(self, now: datetime) -> FleetView:
-        """Open when >= 3 deployments and > 20 % of the fleet rolled back within an hour: a shared cause."""
-        rolled = 0
-        for owner in self.readable():
-            status = owner.status
-            recent = status is not None and status.phase_since is not None and now - status.phase_since < BREAKER_WINDOW
-            rolled += recent and status is not None and status.phase in ROLLED
-        total = len(self.cache.deployments)
-        if rolled >= BREAKER_COUNT and rolled > BREAKER_SHARE * total:
-            said = f"{rolled} of {total} deployments rolled back within an hour: promotions and economic actions stop"
-            self._breaker = FleetView(breaker_open=True, message=said)
-        else:
-            self._breaker = FleetView()
+        """Open when many roll back at once: a shared cause (decide/breaker.py)."""
+        self._breaker = fleet_view((one.status for one in self.readable()), len(self.cache.deployments), now)
         return self._breaker
 
 
