@@ -336,3 +336,17 @@ def test_queries_do_not_depend_on_the_number_of_deployments(fake):
         before = collector.queries
         asyncio.run(collector.tick({server: targets(count)}, now + timedelta(seconds=125)))
         assert collector.queries - before == 1
+
+
+def test_the_count_of_queries_never_falls_when_the_last_deployment_of_a_server_goes(fake):
+    scene = Scene(fake)
+    scene.run(3 * scene.window)
+    before = scene.collector.queries
+    assert before > 0
+    asyncio.run(scene.collector.tick({}, scene.moment(scene.now)))
+    assert scene.collector.queries == before
+    scene.run(3 * scene.window)
+    assert scene.collector.queries > before
+    seen = scene.collector.queries
+    scene.collector.close()
+    assert scene.collector.queries == seen

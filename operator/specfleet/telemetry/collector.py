@@ -51,11 +51,12 @@ class Collector:
         self._replay_seconds = replay_seconds
         self._clients: dict[MetricsServer, Prometheus] = {}
         self._cursors: dict[Key, _Cursor] = {}
+        self._queries_to_forgotten = 0
 
     @property
     def queries(self) -> int:
-        """Requests sent to metrics servers so far."""
-        return sum(client.queries for client in self._clients.values())
+        """Requests sent to metrics servers so far, those to servers that nobody names any more included."""
+        return self._queries_to_forgotten + sum(client.queries for client in self._clients.values())
 
     async def tick(self, targets: Mapping[MetricsServer, Sequence[Target]], now: datetime) -> dict[Key, TargetFeed]:
         """Windows closed since the last tick and the present answer per arm, for every target.
@@ -75,15 +76,19 @@ class Collector:
 
     def close(self) -> None:
         """Let go of all servers."""
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+        for server in list(self._clients):
+            self._let_go(server)
+
+    def _let_go(self, server: MetricsServer) -> None:
+        client = self._clients.pop(server)
+        self._queries_to_forgotten += client.queries
+        client.close()
 
     def _forget_all_but(self, targets: Mapping[MetricsServer, Sequence[Target]]) -> None:
         keys = {target.key for members in targets.values() for target in members}
         self._cursors = {key: cursor for key, cursor in self._cursors.items() if key in keys}
         for server in [server for server in self._clients if server not in targets]:
-            self._clients.pop(server).close()
+            self._let_go(server)
 
     def _open(self, target: Target, clock: float) -> None:
         if target.key in self._cursors:
