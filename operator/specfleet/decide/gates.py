@@ -128,7 +128,6 @@ def attempt_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, Gat
     remedies, revision, attempts = obs.spec.remedies, status.revision or "", status.attempts
     count = attempts.count if attempts is not None and attempts.revision == revision else 0
     wait = budget.seconds_until_attempt(attempts, revision, obs.now)
-    since = (obs.now - attempts.last_rollback).total_seconds() if attempts and attempts.last_rollback else 0.0
     left = Gate(
         GateName.ATTEMPTS,
         not budget.exhausted(attempts, revision, remedies),
@@ -136,7 +135,11 @@ def attempt_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, Gat
         f"at most {remedies.max_attempts - 1}",
         Source.STATUS,
     )
-    over = Gate(GateName.BACKOFF, wait <= 0, since, since + wait, Source.STATUS, "s", wait if wait > 0 else None)
+    over = Gate(GateName.BACKOFF, True, "none running", "none running", Source.STATUS)
+    if wait > 0:
+        begun = attempts.last_rollback if attempts is not None else None
+        since = (obs.now - begun).total_seconds() if begun is not None else 0.0
+        over = Gate(GateName.BACKOFF, False, since, since + wait, Source.STATUS, "s", wait)
     return left, over
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from specfleet.api.status import DeploymentStatus, Phase
 from specfleet.decide.faults import CRASHES, RECENT_SECONDS, UNSCHEDULABLE_SECONDS
+from specfleet.decide.gates import fruitless_seconds
 from specfleet.decide.observation import Observation
 
 
@@ -65,11 +66,14 @@ def _from_canary(obs: Observation, status: DeploymentStatus) -> list[Way]:
     if step + 1 >= len(steps):
         after = Phase.BASELINE if trial else Phase.SPECULATIVE
         following = [Way(after, f"all gates are met: {'the changed engine serves' if trial else 'promoted'}")]
-    hours = obs.spec.rollout.no_traffic_timeout_seconds / 3600
+    hours = (obs.spec.rollout.no_traffic_timeout_seconds - fruitless_seconds(obs, status)) / 3600
     return [
         *following,
         Way(Phase.ROLLING_BACK, f"the comparison says Fail, a hard finding is confirmed, or: {_hard_fault()}"),
-        Way(Phase.HELD, f"the step has not passed within {hours:.1f} h, has no room, or breaks users' requests"),
+        Way(
+            Phase.HELD,
+            f"no Pass within another {max(0.0, hours):.1f} h, no room, or requests that only speculation refuses",
+        ),
     ]
 
 
