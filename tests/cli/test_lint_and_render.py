@@ -108,7 +108,12 @@ def test_a_missing_file_and_bytes_that_are_no_text_exit_with_two(
     ("change", "key", "words"),
     [
         ({"apiVersion": "specfleet.dev/v9"}, "apiVersion", "is 'specfleet.dev/v9', not specfleet.dev/v1alpha1"),
-        ({"sepc": {}}, "sepc", "unknown field"),
+        ({"sepc": {}}, "sepc", "unknown field. Did you mean 'spec'?"),
+        ({"metadata": {"name": "a", "lables": {}}}, "  lables", "unknown field. Did you mean 'labels'?"),
+        ({"metadata": {"name": "a", "owner": "me"}}, "  owner", "unknown field. Remove it"),
+        ({"kind": "speculativeDeployment"}, "kind", "kinds are spelled exactly. Write SpeculativeDeployment"),
+        ({"kind": "SpeculativeDeploymnet"}, "kind", "kinds are spelled exactly. Write SpeculativeDeployment"),
+        ({"kind": "SD"}, "kind", "kinds are spelled exactly. Write SpeculativeDeployment"),
         ({"metadata": {}}, "metadata", "is missing"),
         ({"metadata": {"name": "Demo_1"}}, "  name", "is no object name"),
         ({"metadata": {"name": "a" * 64}}, "metadata", "at most 63 characters"),
@@ -125,6 +130,55 @@ def test_the_object_around_the_spec_is_checked(
     lines = Path(file).read_text().splitlines()
     assert code == 1
     assert lines[int(finding.split(":")[1]) - 1].startswith(key)
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "words"),
+    [
+        ({"replcias": 2}, "spec.replcias", "Did you mean 'replicas'?"),
+        ({"engine.arg": []}, "spec.engine.arg", "Did you mean 'args'?"),
+        ({"engine.tensor_parallel_size": 2}, "spec.engine.tensor_parallel_size", "Did you mean 'tensorParallelSize'?"),
+        ({"numSpeculativeTokens": 3}, "spec.numSpeculativeTokens", "mean spec.speculation.numSpeculativeTokens?"),
+        (
+            {"speculation": {"method": "eagle3", "model": "m"}},
+            "spec.speculation.model",
+            "spec.speculation.draft.model?",
+        ),
+        ({"model.image": "x"}, "spec.model.image", "Did you mean spec.engine.image?"),
+        ({"benchmark.tiers": [{"name": "a", "concurency": 1}]}, "spec.benchmark.tiers[0].concurency", "'concurrency'"),
+        ({"capacity.zzz": 1}, "spec.capacity.zzz", "the fields here are maxExtraReplicas, control"),
+    ],
+)
+def test_a_misspelt_field_is_answered_with_the_name_that_was_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], path: str, words: str
+) -> None:
+    code, out, _ = lint(capsys, write(tmp_path, "a.yaml", manifest(raw_spec(None, change))))
+    (finding,) = [line for line in out.splitlines() if "unknown field" in line]
+    assert code == 1
+    assert f" {path}: unknown field" in finding
+    assert words in finding
+
+
+def test_other_kinds_are_named_where_no_deployment_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    code, out, error = lint(capsys, write(tmp_path, "a.yaml", other, other))
+    assert (code, out) == (2, "")
+    assert "(found: 2 ConfigMap)" in error
+
+
+def test_one_bad_file_of_a_folder_is_named_and_the_others_are_linted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "a.yaml", manifest(raw_spec(), "one"))
+    (tmp_path / "chart.yaml").write_text("metadata: {{ .Values.name }}\nkind: [")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "b.yaml").write_text("a: [1")
+    code, out, error = lint(capsys, str(tmp_path))
+    assert code == 2
+    assert "1 object: 0 refused" in out
+    assert "chart.yaml: not YAML" in error
+    assert "helm template CHART | kubectl specfleet lint -" in error
+    assert ".git" not in error
 
 
 def test_a_key_written_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +266,7 @@ def test_asking_the_engine_needs_the_package(tmp_path: Path, capsys: pytest.Capt
         pytest.skip("vllm is installed")
     code, _, error = lint(capsys, write(tmp_path, "a.yaml", manifest(raw_spec())), "--with-engine")
     assert code == 2
-    assert "specfleet[engine]" in error
+    assert "pip install vllm==0.32.0" in error
 
 
 def render(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -229,3 +229,19 @@ def test_markdown_and_json_say_the_same(stored: Path, tmp_path: Path, capsys: py
 def test_an_unknown_name_lists_the_known_ones(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert parse(report, "report", "other", "-f", str(stored)) == 2
     assert "there are: d" in capsys.readouterr().err
+
+
+def test_a_format_that_is_not_supported_is_refused_and_nothing_is_written(
+    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "r.pdf"
+    assert parse(report, "report", "-f", str(stored), "-o", str(page)) == 2
+    assert "no report can be written as .pdf; supported are .html, .htm, .md, .json" in capsys.readouterr().err
+    assert not page.exists()
+    assert parse(report, "report", "-f", str(stored), "-o", str(page), "--format", "md") == 0
+    assert page.read_text().startswith("# ")
+
+
+def test_a_hyphen_writes_to_standard_output(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(report, "report", "-f", str(stored), "-o", "-", "--format", "md") == 0
+    assert capsys.readouterr().out.startswith("# ")

@@ -9,8 +9,9 @@ from pydantic import BaseModel
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.speculation import Method
-from specfleet.engine.admission import children_of, read_spec, rules_of
+from specfleet.engine.admission import read_spec, rules_of
 from specfleet.engine.cel import CelError, compile_rule, holds
+from specfleet.engine.model_tree import children_of
 
 from tests.engine.specs import PROPOSERS, SCHEDULE, VALID, proposer, put, raw_spec
 

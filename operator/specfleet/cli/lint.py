@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
+from specfleet.cli.help_text import HelpFormatter, examples
 
 
 def register(subparsers: Any) -> None:
@@ -15,6 +16,13 @@ def register(subparsers: Any) -> None:
         help="check manifests offline with the operator's own rules",
         description="Checks SpeculativeDeployments with the schema, the admission rules and the engine rules that the "
         "operator uses. Exit code 0: nothing is refused; 1: something is; 2: a file cannot be used.",
+        epilog=examples(
+            "lint app.yaml",
+            "lint --strict --format sarif deploy/ > specfleet.sarif",
+            "lint --models /srv/models app.yaml",
+        )
+        + "\n  kustomize build overlays/prod | kubectl specfleet lint -",
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="manifest, folder of manifests, or - for stdin")
@@ -23,9 +31,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--models", type=Path, metavar="DIR", help="folder with the models' files: compares their config.json"
     )
-    parser.add_argument(
-        "--with-engine", action="store_true", help="also ask the installed vllm package (extra `engine`)"
-    )
+    parser.add_argument("--with-engine", action="store_true", help="also ask the vllm package installed in this Python")
     parser.set_defaults(run=run)
 
 
@@ -33,7 +39,7 @@ def run(chosen: argparse.Namespace) -> int:
     """Lints and prints."""
     from specfleet.cli.lint_output import FORMATS
     from specfleet.cli.linting import lint, locate_below
-    from specfleet.cli.manifests import UnusableInputError, read_manifests
+    from specfleet.cli.manifests import read_manifests
 
     locate, ask_engine = None, None
     if chosen.models is not None:
@@ -47,13 +53,16 @@ def run(chosen: argparse.Namespace) -> int:
             ask_engine = engine_asker(locate)
         except EngineMissingError as error:
             return _unusable(str(error))
-    try:
-        results = [lint(manifest, locate, ask_engine) for manifest in read_manifests(chosen.files)]
-    except UnusableInputError as error:
-        return _unusable(str(error))
+    reading = read_manifests(chosen.files)
+    results = [lint(manifest, locate, ask_engine) for manifest in reading.manifests]
+    if results:
+        print(FORMATS[chosen.format](results))
+    for message in reading.unusable:
+        _unusable(message)
+    if reading.unusable:
+        return UNUSABLE_INPUT
     if not results:
-        return _unusable(f"no SpeculativeDeployment in {', '.join(chosen.files)}")
-    print(FORMATS[chosen.format](results))
+        return _unusable(reading.nothing(chosen.files))
     failed = any(result.refused or (chosen.strict and result.warned) for result in results)
     return REFUSED if failed else OK
 

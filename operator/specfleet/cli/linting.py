@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specfleet.api.deployment import DeploymentSpec
-from specfleet.cli.manifests import Manifest, object_problems
+from specfleet.cli.manifests import Manifest, Problem, object_problems
 from specfleet.engine.admission import SCHEMA_RULE, object_admission, read_spec
 from specfleet.engine.findings import Finding, Severity
 from specfleet.engine.preflight import Locate, preflight_findings, preflight_plan
@@ -38,7 +38,7 @@ class LintResult:
 
 def lint(manifest: Manifest, locate: Locate | None = None, ask_engine: AskEngine | None = None) -> LintResult:
     """Everything that can be said offline. `locate` finds model directories, `ask_engine` asks an installed vLLM."""
-    problems = [_problem(path, message) for path, message in object_problems(manifest)]
+    problems = [_finding(one) for one in object_problems(manifest)]
     spec, findings = read_spec(manifest.raw.get("spec"))
     listed = [*problems, *object_admission(manifest.raw), *findings]
     notes: tuple[str, ...] = ("the engine rules: the schema already refuses the object",)
@@ -86,6 +86,5 @@ def _read(spec: DeploymentSpec, locate: Locate) -> frozenset[str]:
     return frozenset(name for name, revision in models if locate(name, revision) is not None)
 
 
-def _problem(path: str, message: str) -> Finding:
-    remedy = "Remove it" if message in ("unknown field", "is written twice") else "Correct it"
-    return Finding(SCHEMA_RULE, Severity.REFUSE, path, SCHEMA_RULE, message, remedy, "the Kubernetes API")
+def _finding(one: Problem) -> Finding:
+    return Finding(SCHEMA_RULE, Severity.REFUSE, one.path, SCHEMA_RULE, one.message, one.remedy, "the Kubernetes API")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
+from specfleet.cli.help_text import HelpFormatter, examples
 
 
 def register(subparsers: Any) -> None:
@@ -15,6 +16,12 @@ def register(subparsers: Any) -> None:
         help="show the pods and engine commands that a spec asks for",
         description="Prints, for every arm of a SpeculativeDeployment, the pod template that the operator would create "
         "(default), or only the engine's command line. Nothing is sent anywhere.",
+        epilog=examples(
+            "render app.yaml",
+            "render app.yaml --arm speculative --output command",
+            "render app.yaml --output fingerprint",
+        ),
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", help="manifest, or - for stdin")
@@ -36,19 +43,18 @@ def register(subparsers: Any) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Renders and prints YAML documents or commands."""
     from specfleet.cli.linting import lint
-    from specfleet.cli.manifests import UnusableInputError, read_manifests
+    from specfleet.cli.manifests import read_manifests
     from specfleet.cli.rendering import Arm, arms_of, command_text, fingerprint_text, pod_text, read_config_maps
     from specfleet.engine.admission import read_spec
 
-    try:
-        manifests = list(read_manifests([chosen.file]))
-    except UnusableInputError as error:
-        return _say(str(error), UNUSABLE_INPUT)
-    if not manifests:
-        return _say(f"no SpeculativeDeployment in {chosen.file}", UNUSABLE_INPUT)
+    reading = read_manifests([chosen.file])
+    if reading.unusable:
+        return _say("; ".join(reading.unusable), UNUSABLE_INPUT)
+    if not reading.manifests:
+        return _say(reading.nothing([chosen.file]), UNUSABLE_INPUT)
     config_maps = read_config_maps(chosen.config_maps) if chosen.config_maps else {}
     texts = []
-    for manifest in manifests:
+    for manifest in reading.manifests:
         spec, findings = read_spec(manifest.raw.get("spec"))
         if spec is None or findings:
             return _say("\n".join(one.sentence() for one in findings), REFUSED)

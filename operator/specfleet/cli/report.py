@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from specfleet.cli.exit_codes import OK, UNUSABLE_INPUT
+from specfleet.cli.help_text import HelpFormatter, examples
 from specfleet.cli.stored import (
     UnusableInputError,
     add_source,
@@ -17,6 +18,8 @@ from specfleet.cli.stored import (
 )
 
 FORMATS = ("html", "md", "json")
+STDOUT = "-"
+ENDINGS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json"}
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,11 +28,21 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "report",
         help="write what was measured and decided as one HTML, Markdown or JSON file",
         description="Write evidence and decisions of a SpeculativeDeployment as one file that needs no network.",
+        epilog=examples(
+            "report llama -n ml -o report.html",
+            "report llama -n ml --format md",
+            "report -f evidence.yaml -o report.json",
+        ),
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
     )
     command.add_argument("name", nargs="?", help="SpeculativeDeployment; may be left out when there is only one")
     add_source(command)
     command.add_argument(
-        "-o", "--output", help="file to write; its ending chooses the format; default: standard output"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="file to write; its ending (.html, .md or .json) chooses the format; default: standard output",
     )
     command.add_argument("--format", choices=FORMATS, help="html (default), md or json")
     command.set_defaults(run=run)
@@ -41,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from specfleet.cli.report_page import html_page, markdown
 
     try:
+        chosen_format = options.format or _format_of(options.output)
         objects = read_objects(options.filename, options.namespace, cluster_flags(options))
         known = [one for one in deployments(objects) if options.name in (None, one.name)]
         if len(known) != 1:
@@ -49,14 +63,14 @@ def run(options: argparse.Namespace) -> int:
             raise UnusableInputError(f"name one SpeculativeDeployment of {place}; there are: {names}")
         mine = [one for one in benchmarks(objects) if one.deployment == known[0]]
         report = build_report(known[0], mine)
-        match options.format or _ending(options.output):
+        match chosen_format:
             case "json":
                 text = json.dumps(to_json(report), indent=1) + "\n"
             case "md":
                 text = markdown(report)
             case _:
                 text = html_page(report)
-        if options.output:
+        if options.output and options.output != STDOUT:
             Path(options.output).write_text(text, encoding="utf-8")
         else:
             sys.stdout.write(text)
@@ -66,6 +80,12 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
-def _ending(output: str | None) -> str:
-    ending = Path(output).suffix.lstrip(".") if output else ""
-    return ending if ending in FORMATS else "html"
+def _format_of(output: str | None) -> str:
+    """Format by the file's ending; html without one. Raises UnusableInputError for an ending that is no format."""
+    ending = Path(output).suffix.lower() if output else ""
+    if ending and ending not in ENDINGS:
+        raise UnusableInputError(
+            f"{output}: no report can be written as {ending}; supported are {', '.join(ENDINGS)} (a browser prints the "
+            "HTML page as PDF), or choose with --format"
+        )
+    return ENDINGS.get(ending, "html")

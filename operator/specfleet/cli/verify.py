@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import Verdict
 from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
+from specfleet.cli.help_text import HelpFormatter, examples
 from specfleet.cli.stored import (
     StoredBenchmark,
     UnusableInputError,
@@ -37,6 +38,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="recompute the verdict of a benchmark from its stored evidence",
         description="Recompute the verdict of a benchmark from its stored evidence (SpeculativeBenchmark objects) and "
         "compare it with the decision in the deployment's status. Exit code 1 when they disagree.",
+        epilog=examples("verify llama -n ml", "verify -f evidence.yaml")
+        + "\n  kubectl get sd,sb -n ml -o yaml | kubectl specfleet verify -f -",
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
     )
     command.add_argument(
         "benchmark", nargs="?", help="benchmark id, SpeculativeBenchmark or SpeculativeDeployment; default: all"

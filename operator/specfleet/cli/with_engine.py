@@ -25,7 +25,10 @@ class EngineMissingError(Exception):
 def engine_asker(locate: Locate | None) -> AskEngine:
     """A function that asks vLLM about a spec. Raises EngineMissingError where the package is missing."""
     if find_spec("vllm") is None:
-        raise EngineMissingError("--with-engine needs the package vllm: pip install 'specfleet[engine]'")
+        raise EngineMissingError(
+            "--with-engine needs the package vllm in the Python that runs this command: install the version of your "
+            "image, for example `pip install vllm==0.32.0`"
+        )
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     with contextlib.redirect_stdout(sys.stderr):  # the engine logs to stdout, which is lint's own
         import vllm

@@ -3,15 +3,17 @@
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.engine.cel import CelError, holds
+from specfleet.engine.field_names import remedy_for_unknown
 from specfleet.engine.findings import Finding, Severity
 from specfleet.engine.methods import METHODS, refused_method
+from specfleet.engine.model_tree import children_of
 
 SCHEMA_RULE = "SchemaInvalid"
 ADMISSION_RULE = "AdmissionRefused"
@@ -56,25 +58,6 @@ def rules_of(model: type[BaseModel]) -> tuple[Mapping[str, Any], ...]:
     return tuple(extra.get("x-kubernetes-validations", ())) if isinstance(extra, dict) else ()  # type: ignore[arg-type]
 
 
-@cache
-def children_of(model: type[BaseModel]) -> tuple[tuple[str, type[BaseModel], bool], ...]:
-    """Fields that hold models: (JSON name, model, whether it is a list)."""
-    found = []
-    for name, field in model.model_fields.items():
-        inner = _models(field.annotation)
-        if inner is not None:
-            found.append((field.alias or name, *inner))
-    return tuple(found)
-
-
-def _models(annotation: Any, many: bool = False) -> tuple[type[BaseModel], bool] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, many
-    origin_is_list = getattr(annotation, "__origin__", None) is list
-    inner = (_models(argument, many or origin_is_list) for argument in get_args(annotation))
-    return next((one for one in inner if one is not None), None)
-
-
 def _violations(rule: Mapping[str, Any], value: Any, path: str) -> Iterator[Finding]:
     where = path + rule.get("fieldPath", "")
     try:
@@ -93,7 +76,7 @@ def _schema_finding(error: ErrorDetails) -> Finding:
     if error["type"] == "enum" and path.endswith(".method"):
         return _method_finding(path, str(error["input"]))
     if error["type"] == "extra_forbidden":
-        message, remedy = f"unknown field {error['loc'][-1]!r}", "Remove it, or correct its name"
+        message, remedy = f"unknown field {error['loc'][-1]!r}", remedy_for_unknown(error["loc"])
     elif error["type"] == "missing":
         message, remedy = f"{error['loc'][-1]} is missing", "Set it"
     elif error["type"] == "model_type":
