@@ -7,9 +7,7 @@ from specfleet.cli.main import COMMANDS, parser
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_ends_with_examples_that_parse(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_of_every_command_ends_with_examples_that_parse(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parser().parse_args([command, "--help"])
     assert ended.value.code == 0

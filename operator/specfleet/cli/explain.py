@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from specfleet.cli.exit_codes import OK, UNUSABLE_INPUT
+from specfleet.cli.help_text import HelpFormatter, examples
 from specfleet.cli.stored import UnusableInputError, add_source, cluster_flags, read_objects
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="say why the present state holds and what would change it",
         description="Say in words and numbers why the present state of a SpeculativeDeployment holds, what its phase "
         "waits for, where it goes from here, and what a person can do; or recompute its past decisions.",
+        epilog=examples(
+            "explain llama -n ml",
+            "explain llama -n ml --prometheus http://localhost:9090",
+            "explain -f stored.yaml --at 2026-01-31T09:30:00Z",
+        ),
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     command.add_argument("name", nargs="?", help="SpeculativeDeployment; may be left out when the files hold only one")
