@@ -15,7 +15,6 @@ from specfleet.benchmark.result import (
     MessageError,
     MessageFault,
     agreement,
-    merge_reports,
     parse_report,
     parse_termination_message,
 )
@@ -201,29 +200,6 @@ def test_no_prefix_of_a_message_is_taken_for_a_report(length: int) -> None:
 @given(st.text(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_any_text_at_all_is_answered_without_an_exception(text: str) -> None:
     assert isinstance(parse_report(text), MessageError)
-
-
-def test_halves_that_took_turns_give_one_report_with_agreement() -> None:
-    first = parse_report(
-        driver.encode_message(
-            session(
-                [a_run(0, "baseline")],
-                texts={"baseline": ["aaaa", "bbbb"], "baseline-again": ["aaaa", "bbbb"]},
-                requests={"min_p": [200, -1]},
-            )
-        )
-    )
-    second = parse_report(
-        driver.encode_message(
-            session([a_run(1, "speculative")], texts={"speculative": ["aaaa", "cccc"]}, requests={"min_p": [-1, 400]})
-        )
-    )
-    assert isinstance(first, DriverReport)
-    assert isinstance(second, DriverReport)
-    merged = merge_reports(second, first)
-    assert [run.order for run in merged.runs] == [0, 1]
-    assert merged.runs[1].agreement_ratio == pytest.approx(0.5)
-    assert merged.request_probes[0].broken
 
 
 def test_agreement_is_relative_to_the_plain_arm_with_itself_and_ignores_unanswered_prompts() -> None:

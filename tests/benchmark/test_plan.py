@@ -11,7 +11,6 @@ from specfleet.benchmark.plan import (
     PlanError,
     build_plan,
     built_in_prompts,
-    cell_batches,
     driver_source,
 )
 
@@ -114,16 +113,13 @@ def test_suspect_cells_only() -> None:
         build_plan(spec(**TWO_BY_TWO), 0, ARMS, [("night", "chat")], None, "Suspicion")
 
 
-def test_a_matrix_too_large_for_one_message_is_split() -> None:
+def test_a_matrix_too_large_for_one_message_is_refused() -> None:
     large = spec(
         tiers=[{"name": f"t{i}", "requestsPerSecond": 1} for i in range(6)],
         slices=[{"name": f"s{i}"} for i in range(8)],
     )
     with pytest.raises(PlanError, match="several Jobs"):
         build_plan(large, 0, ARMS, None, None, "Qualify")
-    batches = cell_batches(large)
-    assert [cell for batch in batches for cell in batch] == list(large.benchmark.cells)
-    assert all(build_plan(large, 0, ARMS, batch, None, "Qualify")["runs"] for batch in batches)
 
 
 def test_the_built_in_prompts_are_prose_code_and_questions() -> None:

@@ -384,20 +384,34 @@ def test_broken_request_kinds_are_named_whatever_the_verdict() -> None:
 
 
 def test_several_candidates_have_to_be_more_certain_than_one() -> None:
-    one = spec()
-    many = DeploymentSpec.model_validate(
-        {
-            **one.to_wire(),
-            "speculation": {"candidates": [{"method": "ngram", "numSpeculativeTokensRange": {"min": 1, "max": 8}}]},
-        }
-    )
-    evidence = pairs_of(one, GOOD)
-    lone, among = judge(one, evidence), judge(many, evidence)
+    evidence = pairs_of(spec(), GOOD)
+    lone = judge(spec(), evidence)
+    among = judge(spec(), [item.model_copy(update={"candidates": 8}) for item in evidence])
     assert lone.lower is not None
     assert among.lower is not None
     assert among.lower < lone.lower
-    confirm = [item.model_copy(update={"purpose": "Confirm"}) for item in evidence]
-    assert judge(many, confirm).lower == pytest.approx(lone.lower)
+    assert among.upper > lone.upper
+
+
+def test_what_a_request_probe_of_two_halves_says_is_put_together() -> None:
+    evidence = pairs_of(spec(), GOOD)
+    halves = [
+        item.model_copy(update={"unit": f"p{item.pair}{half}", "runs": runs, "request_probes": [probe]})
+        for item in evidence
+        for half, runs, probe in (
+            (
+                "a",
+                [run for run in item.runs if run.arm is ArmRole.BASELINE],
+                RequestProbe(name="min_p", baseline_status=200),
+            ),
+            (
+                "b",
+                [run for run in item.runs if run.arm is not ArmRole.BASELINE],
+                RequestProbe(name="min_p", speculative_status=400),
+            ),
+        )
+    ]
+    assert judge(spec(), halves).incompatible_requests == ("min_p",)
 
 
 def test_suspicion_passes_while_the_gain_is_there_and_fails_when_it_is_gone() -> None:

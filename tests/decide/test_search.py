@@ -1,5 +1,6 @@
 """The search: most of the budget to the few that may win."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,17 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec
-from specfleet.api.speculation import Proposer
-from specfleet.api.status import CellStatus, Verdict
-from specfleet.decide.evidence import BenchmarkVerdict
+from specfleet.api.status import TrialStatus, Verdict
 from specfleet.decide.search import (
     NextPairs,
     SearchDone,
-    changes_depth_and_batching,
+    affordable,
+    error_shares,
     next_step,
-    pick_winner,
     planned_pairs,
-    tier_winners,
 )
 
 from benchmarks.evidence.truth import Effect, Noise, Truth, draw_pairs
@@ -36,7 +34,9 @@ SPEC = DeploymentSpec.model_validate(
 )
 
 
-def search(tpots: dict[str, float], seed: int = 1) -> tuple[tuple[str, ...], dict[str, int]]:
+def search(
+    tpots: dict[str, float], seed: int = 1, budget_pairs: float = math.inf
+) -> tuple[tuple[str, ...], dict[str, int]]:
     """Runs the search to its end; finalists and pairs measured per candidate."""
     everything = {
         name: draw_pairs(SPEC, Truth(Effect(tpot=tpot)), Noise(), 8, np.random.default_rng(seed + place))
@@ -44,17 +44,19 @@ def search(tpots: dict[str, float], seed: int = 1) -> tuple[tuple[str, ...], dic
     }
     measured: dict[str, list[BenchmarkEvidenceSpec]] = {name: [] for name in tpots}
     for _ in range(200):
-        step = next_step(SPEC, list(tpots), measured)
+        left = budget_pairs - sum(len(found) for found in measured.values())
+        step = next_step(SPEC, list(tpots), measured, left)
         if isinstance(step, SearchDone):
             return step.finalists, {name: len(found) for name, found in measured.items()}
         assert isinstance(step, NextPairs)
+        assert step.candidate in step.alive
         measured[step.candidate] = everything[step.candidate][: len(measured[step.candidate]) + 1]
     raise AssertionError("the search does not end")
 
 
 def test_the_best_of_eight_is_found_for_less_than_half_of_what_all_would_cost() -> None:
     finalists, pairs = search({f"k{k}": 1 - 0.05 * k if k < 5 else 0.9 for k in range(1, 9)})
-    assert finalists[0] == "k4"
+    assert finalists == ("k4",)
     assert pairs["k4"] == 8
     assert sum(pairs.values()) == planned_pairs(8, 8) < 8 * 8 * 0.7
     assert min(pairs.values()) == 3
@@ -70,49 +72,39 @@ def test_a_search_never_costs_more_than_measuring_everything(candidates: int, pa
     assert pairs <= planned_pairs(candidates, pairs) <= candidates * pairs
 
 
-def verdict(gain: float, p_value: float, passed: bool = True) -> BenchmarkVerdict:
-    word = Verdict.PASS if passed else Verdict.FAIL
-    return BenchmarkVerdict(word, "GainProven", "", gain_ratio=gain, p_value=p_value)
+@settings(deadline=None, max_examples=30)
+@given(st.integers(2, 8), st.integers(20, 60))
+def test_the_budget_carries_the_best_to_the_end_and_leaves_its_confirmation(candidates: int, budget: int) -> None:
+    finalists, pairs = search({f"k{k}": 1 - 0.05 * k for k in range(candidates)}, budget_pairs=budget)
+    assert pairs[finalists[0]] == 8
+    assert sum(pairs.values()) + 8 <= budget
 
 
-def test_the_winner_passes_and_survives_holm() -> None:
-    assert pick_winner({"a": verdict(0.2, 0.001), "b": verdict(0.3, 0.01)}) == "b"
-    assert pick_winner({"a": verdict(0.2, 0.001), "b": verdict(0.3, 0.03)}) == "a"
-    assert pick_winner({"a": verdict(0.2, 0.001, passed=False)}) is None
-    assert pick_winner({}) is None
+def test_with_pairs_for_a_verdict_of_two_the_rest_wait_behind() -> None:
+    _, pairs = search({f"k{k}": 0.8 for k in range(8)}, budget_pairs=22)
+    assert sorted(pairs.values()) == [0, 0, 0, 0, 0, 3, 3, 8]
 
 
-def cells(**verdicts: tuple[Verdict, float]) -> list[CellStatus]:
-    return [
-        CellStatus(tier=tier, slice="chat", verdict=word, gain_ratio=gain) for tier, (word, gain) in verdicts.items()
-    ]
+def test_without_any_budget_left_one_candidate_is_still_named_so_that_it_gets_a_verdict() -> None:
+    step = next_step(SPEC, ["a", "b"], {}, 0.0)
+    assert isinstance(step, NextPairs)
+    assert step.alive == ("a",)
 
 
-def test_each_tier_has_its_own_winner_or_plain_decoding() -> None:
-    found = tier_winners(
-        {
-            "deep": cells(low=(Verdict.PASS, 0.8), peak=(Verdict.FAIL, -0.2)),
-            "shallow": cells(low=(Verdict.PASS, 0.4), peak=(Verdict.INCONCLUSIVE, 0.02)),
-        }
-    )
-    assert found == {"low": "deep", "peak": None}
+def test_the_price_of_a_pair_is_what_the_measured_ones_cost() -> None:
+    pairs = draw_pairs(SPEC, Truth(), Noise(), 4, np.random.default_rng(1))
+    costing = [one.model_copy(update={"gpu_seconds": 1800.0}) for one in pairs]
+    assert affordable(64, 14, {"a": costing[:2], "b": costing[2:]}) == pytest.approx(100)
+    assert affordable(64, 0, {"a": []}) == math.inf
+    assert affordable(64, 70, {"a": costing}) == 0
 
 
-def proposer(**fields: Any) -> Proposer:
-    return Proposer.model_validate({"method": "ngram", "numSpeculativeTokens": 3, **fields})
+def trial(name: str, **fields: Any) -> TrialStatus:
+    return TrialStatus(fingerprint=name, proposer=name, verdict=Verdict.FAIL, reason="ThroughputLoss", **fields)
 
 
-RULE = [{"minBatchSize": 1, "maxBatchSize": 8, "tokens": 1}]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "both"),
-    [
-        (proposer(), proposer(numSpeculativeTokens=5), False),
-        (proposer(), proposer(tokensPerBatchSize=RULE), False),
-        (proposer(), proposer(numSpeculativeTokens=5, tokensPerBatchSize=RULE), True),
-        (proposer(), Proposer.model_validate({"method": "suffix", "tokensPerBatchSize": RULE}), False),
-    ],
-)
-def test_depth_and_batching_are_not_changed_in_one_step(before: Proposer, after: Proposer, both: bool) -> None:
-    assert changes_depth_and_batching(before, after) is both
+def test_the_error_is_shared_among_candidates_whose_gain_is_not_proven_yet() -> None:
+    assert error_shares(SPEC, 4, []) == 4
+    assert error_shares(SPEC, 4, [trial("a", lower=0.02), trial("b")]) == 4
+    assert error_shares(SPEC, 4, [trial("a", lower=0.20)]) == 3, "its gain is proven, though a guard failed it"
+    assert error_shares(SPEC, 1, [trial("a", lower=0.20)]) == 1

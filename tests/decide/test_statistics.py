@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from specfleet.decide.statistics import (
-    Estimate,
-    holm,
     look_alphas,
     pooled_estimate,
     share_difference,
@@ -104,14 +102,3 @@ def test_looks_spend_exactly_the_error_that_there_is(looks: list[int], pairs: in
     assert sum(shares) == pytest.approx(0.05)
     assert all(share > 0 for share in shares)
     assert len(shares) == len({look for look in looks if look < pairs}) + 1
-
-
-def test_holm_stops_at_the_first_hypothesis_that_it_keeps() -> None:
-    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}, 0.05) == {"a"}
-    assert holm({"a": 0.01, "b": 0.02, "c": 0.03}, 0.05) == {"a", "b", "c"}
-    assert holm({}, 0.05) == frozenset()
-
-
-def test_p_value_and_bound_agree() -> None:
-    estimate = Estimate(0.1, 0.02, 6)
-    assert estimate.p_above(estimate.lower(0.025)) == pytest.approx(0.025, abs=1e-6)

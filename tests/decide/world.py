@@ -114,6 +114,8 @@ class World:
     drain_seconds: float = 8.0
     gain: Callable[[str, str], float] = lambda tier, piece: 1.6
     """plain / speculative time per token in a benchmark cell."""
+    gains: dict[str, Callable[[str, str], float]] = field(default_factory=dict)
+    """The same for single proposers, by their short form (`eagle3 k=5`)."""
     requests_per_second: float = 4.0
     """User requests over all pods; 0: no traffic."""
     name: str = "llama"
@@ -245,18 +247,22 @@ class World:
     def _job_view(self) -> JobView | None:
         if self.job is None:
             return None
+        named = (self.job.benchmark, self.job.unit)
         finished = self.job_started + timedelta(seconds=JOB_SECONDS)
         if self.now < finished:
-            return JobView(self.job.unit, self.job_started)
+            return JobView(*named, self.job_started)
         if self.job_fails:
-            return JobView(self.job.unit, self.job_started, finished, failure="the driver was killed")
-        return JobView(self.job.unit, self.job_started, finished, True, runs=tuple(self._runs(self.job)))
+            return JobView(*named, self.job_started, finished, failure="the driver was killed")
+        return JobView(*named, self.job_started, finished, True, runs=tuple(self._runs(self.job)))
 
     def _runs(self, job: JobIntent) -> list[RunSummary]:
         runs = []
+        listed = {one.fingerprint: one for one in _wanted(self._spec_text()).proposers}
+        arm = listed.get(job.arms.get(ArmRole.SPECULATIVE, ""))
+        gain = self.gains.get(arm.label, self.gain) if arm is not None else self.gain
         for index, (tier, piece) in enumerate(job.cells):
             for place, role in enumerate(job.arms):
-                speedup = self.gain(tier, piece) if role is ArmRole.SPECULATIVE else 1.0
+                speedup = gain(tier, piece) if role is ArmRole.SPECULATIVE else 1.0
                 noise = 1 + 0.002 * ((job.pair + index + place) % 3 - 1)
                 runs.append(run_summary(role, tier, piece, 2 * index + place, speedup * noise))
         return runs
@@ -482,7 +488,7 @@ class World:
         before = self.job
         if job is None:
             self.job = None
-        elif self.job is None or self.job.unit != job.unit:
+        elif self.job is None or (self.job.benchmark, self.job.unit) != (job.benchmark, job.unit):
             self.job, self.job_started = job, self.now
         self.writes += self.job is not before
 

@@ -22,6 +22,7 @@ from tests.controller.objects import NOW, deployment, wanted
 
 FINGERPRINT = "0123456789ab"
 JOB = JobIntent(
+    benchmark="b1",
     unit="p0",
     pair=0,
     purpose="Qualify",

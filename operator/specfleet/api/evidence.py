@@ -95,6 +95,9 @@ class BenchmarkEvidenceSpec(ApiModel):
     baseline: str = Field(description="Requested fingerprint of the plain arm.")
     candidate: str = Field(description="Requested fingerprint of the speculative arm.")
     proposer: str = Field(description="Short form of the proposer.")
+    candidates: int = Field(
+        1, ge=1, le=64, description="Candidates among which the error is shared (Holm); 1: a question of its own."
+    )
     engine_version: str | None = None
     started: datetime
     finished: datetime

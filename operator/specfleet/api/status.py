@@ -96,7 +96,59 @@ class TrialStatus(StatusModel):
     verdict: Verdict
     reason: str
     gain_ratio: float | None = None
+    lower: float | None = Field(None, description="Lower end of the gain's interval.")
+    upper: float | None = None
     confirmed: bool = False
+
+
+class SearchCandidate(StatusModel):
+    """One candidate of a search. Its pairs are kept from round to round under one benchmark id."""
+
+    fingerprint: str
+    proposer: str
+    benchmark: str = Field(description="Id under which its pairs are recorded.")
+    pairs: int = Field(0, description="Valid pairs so far.")
+    gain_ratio: float | None = Field(None, description="Mean gain of the objective so far; it chooses, nothing more.")
+    behind: bool = Field(False, description="Others gained more in a round: not measured further.")
+
+
+class SearchStatus(StatusModel):
+    """The search for the best of several candidates: successive halving under spec.benchmark.gpuHours."""
+
+    started: datetime
+    candidates: list[SearchCandidate] = Field(default_factory=list, max_length=64)
+    confirmation: str | None = Field(None, description="Benchmark id of the winner's confirmatory run.")
+    gpu_hours: float = Field(0.0, description="Spent on this search so far.")
+
+
+class TierChoice(StatusModel):
+    """What serves one load tier best."""
+
+    tier: str
+    proposer: str = Field(description="Short form of the proposer; none: plain decoding.")
+    gain_ratio: float | None = Field(None, description="Worst gain over the tier's slices.")
+    batch: float | None = Field(None, description="Requests that decode at once in the plain arm there.")
+
+
+class ScheduleRule(StatusModel):
+    """One entry of tokensPerBatchSize, as it can be written into the spec."""
+
+    min_batch_size: int
+    max_batch_size: int
+    tokens: int
+
+
+class Recommendation(StatusModel):
+    """What the evidence advises where no single proposer wins in every load tier. Never carried out by itself."""
+
+    time: datetime
+    message: str = Field(max_length=2048)
+    tiers: list[TierChoice] = Field(default_factory=list, max_length=6)
+    tokens_per_batch_size: list[ScheduleRule] = Field(
+        default_factory=list,
+        max_length=16,
+        description="A schedule to benchmark as a proposer of its own; empty where the engine or method has none.",
+    )
 
 
 class BenchmarkProgress(StatusModel):
@@ -114,6 +166,10 @@ class BenchmarkProgress(StatusModel):
     )
     gpu_hours: float = 0.0
     retries: int = 0
+    round_pairs: int | None = Field(
+        None, description="Valid pairs after which a search compares its candidates; absent: measured to a verdict."
+    )
+    capacity_from: str | None = Field(None, description="Benchmark id whose capacity run is used again.")
 
 
 class Investigation(StatusModel):
@@ -204,6 +260,8 @@ class DeploymentStatus(StatusModel):
     stable: RevisionStatus | None = None
     candidate: str | None = Field(None, description="Requested fingerprint of the proposer under trial.")
     trials: list[TrialStatus] = Field(default_factory=list, max_length=64, description="Candidates judged so far.")
+    search: SearchStatus | None = None
+    recommendation: Recommendation | None = None
     arms: list[ArmStatus] = Field(default_factory=list, max_length=8)
     benchmark: BenchmarkProgress | None = None
     cells: list[CellStatus] = Field(default_factory=list, max_length=48)
@@ -223,3 +281,11 @@ class DeploymentStatus(StatusModel):
     warnings: list[str] = Field(default_factory=list, max_length=32, description="Engine rules that warn.")
     replicas: int = Field(0, description="Serving pods (scale subresource).")
     selector: str = Field("", description="Label selector of serving pods (scale subresource).")
+
+    @property
+    def needed_benchmarks(self) -> frozenset[str]:
+        """Ids of benchmarks whose evidence decisions to come rest on: that in flight, and those of an open search."""
+        promoted = self.stable is not None and self.stable.speculative is not None
+        listed = [] if self.search is None or promoted else [one.benchmark for one in self.search.candidates]
+        in_flight = [self.benchmark.id, self.benchmark.capacity_from] if self.benchmark is not None else []
+        return frozenset(one for one in (*listed, *in_flight) if one is not None)

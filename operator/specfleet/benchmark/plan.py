@@ -115,7 +115,7 @@ def build_plan(
     if len(runs) > MAX_RUNS_PER_JOB:
         raise PlanError(
             f"{len(wanted)} cells make {len(runs)} runs per pair, one Job reports at most {MAX_RUNS_PER_JOB}: "
-            "measure them in several Jobs (see cell_batches)"
+            "measure them in several Jobs (decide.units cuts them)"
         )
     paired = chosen is not Purpose.CAPACITY
     seconds = sum(run["run_seconds"] + 3 * run["warmup_seconds"] for run in runs)
@@ -150,13 +150,6 @@ def build_plan(
         "request_probes": list(REQUEST_PROBES) if paired and pair == 0 else [],
         "runs": runs,
     }
-
-
-def cell_batches(spec: DeploymentSpec, cells: Sequence[Cell] | None = None) -> tuple[tuple[Cell, ...], ...]:
-    """The cells of a benchmark in groups that one Job can report. One group for all but very large matrices."""
-    wanted = _cells(spec.benchmark, cells)
-    size = MAX_RUNS_PER_JOB // 2
-    return tuple(wanted[i : i + size] for i in range(0, len(wanted), size))
 
 
 def built_in_prompts() -> str:

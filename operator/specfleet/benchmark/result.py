@@ -79,27 +79,6 @@ def parse_termination_message(text: str | None) -> tuple[RunSummary, ...] | Mess
     return report if isinstance(report, MessageError) else report.runs
 
 
-def merge_reports(first: DriverReport, second: DriverReport) -> DriverReport:
-    """One report of the two halves of a pair whose arms took turns."""
-    probes: dict[str, RequestProbe] = {probe.name: probe for probe in first.request_probes}
-    for probe in second.request_probes:
-        other = probes.get(probe.name, probe)
-        probes[probe.name] = RequestProbe(
-            name=probe.name,
-            baseline_status=_first(probe.baseline_status, other.baseline_status),
-            speculative_status=_first(probe.speculative_status, other.speculative_status),
-        )
-    capacity = first.capacity_requests_per_second
-    merged = DriverReport(
-        runs=tuple(sorted((*first.runs, *second.runs), key=lambda run: run.order)),
-        capacity_requests_per_second=second.capacity_requests_per_second if capacity is None else capacity,
-        texts={**first.texts, **second.texts},
-        request_probes=tuple(probes.values()),
-        error="; ".join(error for error in (first.error, second.error) if error) or None,
-    )
-    return with_agreement(merged)
-
-
 def agreement(texts: Mapping[str, Sequence[str]]) -> tuple[float, float, int] | None:
     """(share of equal texts between the arms, share between the plain arm and itself, prompts); None: not probed."""
     plain, again, drafted = (texts.get(name) for name in ("baseline", "baseline-again", "speculative"))
@@ -143,7 +122,3 @@ def _hashes(joined: str) -> tuple[str, ...]:
 
 def _status(code: int) -> int | None:
     return code if code > 0 else None
-
-
-def _first(preferred: int | None, other: int | None) -> int | None:
-    return preferred if preferred is not None else other

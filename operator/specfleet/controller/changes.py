@@ -130,12 +130,12 @@ def _old_revisions(cache: Cache, key: Key, owner: SpeculativeDeployment, plan: P
 
 
 def _old_evidence(cache: Cache, key: Key, owner: SpeculativeDeployment, plan: Plan) -> list[Removal]:
-    """Beyond spec.benchmark.evidenceKept, the oldest that the present benchmark does not need."""
-    current = plan.status.benchmark.id if plan.status.benchmark else None
+    """Beyond spec.benchmark.evidenceKept, the oldest that the present benchmark or search does not need."""
+    needed = plan.status.needed_benchmarks
     bodies = [body for body in cache.children(key, kinds.SPECULATIVE_BENCHMARK) if owned(body, owner)]
     bodies.sort(key=lambda body: (body["metadata"]["creationTimestamp"], body["metadata"]["name"]))
     surplus = len(bodies) - owner.spec.benchmark.evidence_kept
-    old = [body for body in bodies if body["spec"].get("benchmark") != current][: max(0, surplus)]
+    old = [body for body in bodies if body["spec"].get("benchmark") not in needed][: max(0, surplus)]
     return [Removal(kinds.SPECULATIVE_BENCHMARK, body["metadata"]["name"], body["metadata"]["uid"]) for body in old]
 
 

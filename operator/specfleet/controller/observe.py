@@ -128,6 +128,7 @@ def _arm(
     engine = owner.spec.engine if arm.fingerprint in wanted.engines else None
     mine = pods.get((arm.fingerprint, labels.ROLE_BENCHMARK if arm.benchmark else labels.ROLE_SERVING), [])
     views = [_pod(pod, arm.fingerprint, engine, prober, key) for pod in mine]
+    since, why = _refused(body)
     return ArmView(
         name=body["metadata"]["name"],
         role=arm.role,
@@ -135,7 +136,20 @@ def _arm(
         replicas=int(body["spec"].get("replicas", 1)),
         pods=tuple(sorted(views, key=lambda view: view.name)),
         created=parse_time(body["metadata"].get("creationTimestamp")),
+        refused_since=since,
+        refused_message=why,
     )
+
+
+def _refused(body: RawObject) -> tuple[datetime | None, str]:
+    """Since when pods of a Deployment cannot be made, and why (condition ReplicaFailure)."""
+    status = body.get("status", {})
+    if int(status.get("replicas", 0)) >= int(body["spec"].get("replicas", 1)):
+        return None, ""
+    for one in status.get("conditions", []):
+        if one["type"] == "ReplicaFailure" and one["status"] == "True":
+            return parse_time(one.get("lastTransitionTime")), str(one.get("message", ""))
+    return None, ""
 
 
 def _pod(pod: RawObject, fingerprint: str, engine: EngineSpec | None, prober: Prober, key: Key) -> PodView:
@@ -188,23 +202,25 @@ def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) ->
         return None
     job = max(jobs, key=lambda body: (body["metadata"]["creationTimestamp"], body["metadata"]["name"]))
     metadata, status = job["metadata"], job.get("status", {})
+    benchmark, unit = (metadata["labels"].get(label, "") for label in (labels.BENCHMARK, UNIT))
     started = parse_time(status.get("startTime")) or parse_time(metadata["creationTimestamp"])
     assert started is not None
     ended = {one["type"]: one for one in status.get("conditions", []) if one.get("status") == "True"}
     over = ended.get("Complete") or ended.get("Failed")
     if over is None:
-        return JobView(unit=metadata["labels"].get(UNIT, ""), started=started)
+        return JobView(benchmark, unit, started)
     finished = parse_time(status.get("completionTime")) or parse_time(over.get("lastTransitionTime")) or started
     said = _termination_message(cache, key, metadata["name"])
     if said is None and (now - finished).total_seconds() < MESSAGE_SECONDS:
-        return JobView(unit=metadata["labels"].get(UNIT, ""), started=started)
+        return JobView(benchmark, unit, started)
     report = parse_report(said)
     if isinstance(report, MessageError):
         why = f"{ended['Failed'].get('reason')}: {ended['Failed'].get('message')}; " if "Failed" in ended else ""
-        return JobView(metadata["labels"].get(UNIT, ""), started, finished, failure=f"{why}{report.message}"[:1024])
+        return JobView(benchmark, unit, started, finished, failure=f"{why}{report.message}"[:1024])
     return JobView(
-        unit=metadata["labels"].get(UNIT, ""),
-        started=started,
+        benchmark,
+        unit,
+        started,
         finished=finished,
         succeeded="Complete" in ended,
         failure=report.error if not report.runs else None,

@@ -6,14 +6,17 @@ answer a person's command -> follow a changed spec -> walk the phase -> say what
 from collections.abc import Callable
 from dataclasses import replace
 
+from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, ArmStatus, DeploymentStatus, Phase
 from specfleet.decide import budget, measure
 from specfleet.decide.commands import answer_command
 from specfleet.decide.conditions import conditions, serving_pods
+from specfleet.decide.evidence_pairs import request_probes
 from specfleet.decide.exchange import exchange, settling
 from specfleet.decide.observation import ArmView, Observation
 from specfleet.decide.phases import benchmarking, canary, deploying, investigating, resting, rolling_back, speculative
 from specfleet.decide.plan import ArmIntent, JobIntent, Plan
+from specfleet.decide.recommend import mixed_steps
 from specfleet.decide.revisions import follow_spec
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
@@ -178,14 +181,18 @@ def _warnings(obs: Observation) -> list[str]:
     """What a person should know although nothing is refused."""
     rules = {f"{one.field_path}: {one.message}" for arm in (obs.baseline, *obs.proposers) for one in arm.warnings}
     unverified = {f"{arm.label}: `extra` keys are passed on unverified" for arm in obs.proposers if arm.unverified}
+    by_proposer: dict[str, list[BenchmarkEvidenceSpec]] = {}
+    for item in obs.evidence:
+        by_proposer.setdefault(item.proposer, []).append(item)
     broken = {
-        f"{one.proposer}: requests with {probe.name} get HTTP {probe.speculative_status} only with speculation; "
+        f"{proposer}: requests with {probe.name} get HTTP {probe.speculative_status} only with speculation; "
         f"clients that send {obs.spec.traffic.plain_header}: true stay on the plain arm"
-        for one in obs.evidence
-        for probe in one.request_probes
+        for proposer, mine in by_proposer.items()
+        for probe in request_probes(mine)
         if probe.broken
     }
-    return sorted(rules | unverified | broken | set(obs.problems))[:32]
+    mixed = set(mixed_steps([arm.proposer for arm in obs.proposers if arm.proposer is not None]))
+    return sorted(rules | unverified | broken | mixed | set(obs.problems))[:32]
 
 
 def _observed(arm: ArmView) -> str | None:

@@ -10,7 +10,7 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import CellStatus, Verdict
 from specfleet.decide.evidence_cells import cell_statuses, mean_batches, recommendation
 from specfleet.decide.evidence_guards import GuardInput, GuardResult, all_guards, cell_weights, tpot
-from specfleet.decide.evidence_pairs import FAILED_REQUESTS, Cell, Pairs, Quantity, arrange
+from specfleet.decide.evidence_pairs import FAILED_REQUESTS, Cell, Pairs, Quantity, arrange, request_probes
 from specfleet.decide.statistics import Estimate, look_alphas, pooled_estimate
 
 MINIMUM_PAIRS = 3
@@ -37,8 +37,6 @@ class BenchmarkVerdict:
     """More pairs are wanted: either a later look is declared, or runs were invalid and have to be repeated."""
     pairs: int = 0
     """Complete valid pairs."""
-    p_value: float | None = None
-    """Of "the gain is at most minimumGainRatio"; for Holm over candidates."""
     guards: tuple[GuardResult, ...] = ()
     incompatible_requests: tuple[str, ...] = ()
     """Request kinds that only the speculative arm refused."""
@@ -94,7 +92,7 @@ def _judge(
     spec: DeploymentSpec, evidence: Sequence[BenchmarkEvidenceSpec], budget_spent: bool, suspicion: bool
 ) -> BenchmarkVerdict:
     pairs = arrange(evidence)
-    broken = tuple(sorted({probe.name for one in evidence for probe in one.request_probes if probe.broken}))
+    broken = tuple(sorted({probe.name for probe in request_probes(evidence) if probe.broken}))
     early = _without_pairs(spec, pairs, evidence, budget_spent)
     if early is not None:
         return early
@@ -107,10 +105,10 @@ def _judge(
         )
     share = _share_of_alpha(spec, pairs.count, final)
     guards = all_guards(GuardInput(spec, pairs, evidence, GUARD_ALPHA * share))
-    candidates = 1 if suspicion or any(one.purpose == "Confirm" for one in evidence) else _candidates(spec)
+    candidates = _candidates(evidence)
     objective = _objective(spec, pairs, OBJECTIVE_ALPHA * share / candidates)
     verdict, reason, message = _decide(spec, objective, guards, suspicion)
-    cells = cell_statuses(spec, pairs, guards, OBJECTIVE_ALPHA, quantity_of(spec))
+    cells = cell_statuses(spec, pairs, guards, OBJECTIVE_ALPHA / candidates, quantity_of(spec))
     advice = recommendation(cells, mean_batches(pairs))
     need_more = verdict is Verdict.INCONCLUSIVE and not final
     if broken:
@@ -128,9 +126,6 @@ def _judge(
         recommendation=advice,
         need_more=need_more,
         pairs=pairs.count,
-        p_value=objective.estimate.p_above(math.log1p(spec.benchmark.objective.minimum_gain_ratio))
-        if objective
-        else None,
         guards=guards,
         incompatible_requests=broken,
     )
@@ -189,8 +184,9 @@ def _share_of_alpha(spec: DeploymentSpec, pairs: int, final: bool) -> float:
     return 1.0 - sum(share for look, share in zip(looks, shares, strict=False) if look < pairs)
 
 
-def _candidates(spec: DeploymentSpec) -> int:
-    return len(spec.speculation.proposers()) if spec.speculation is not None else 1
+def _candidates(evidence: Sequence[BenchmarkEvidenceSpec]) -> int:
+    """Among how many candidates the error is shared, as it was when the last pair was measured."""
+    return max(evidence, key=lambda one: (one.pair, one.started)).candidates
 
 
 def quantity_of(spec: DeploymentSpec) -> tuple[Quantity, float]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
+from specfleet.api.evidence import BenchmarkEvidenceSpec, RequestProbe, RunSummary
 from specfleet.api.status import ArmRole
 
 Cell = tuple[str, str]
@@ -112,6 +112,22 @@ def arrange(evidence: Iterable[BenchmarkEvidenceSpec]) -> Pairs:
         if usable and len(whole) == len(usable):
             complete.append(tuple(whole))
     return Pairs(usable, tuple(complete), len(attempted), comparable, tuple(runs), saturated, overloaded, problems)
+
+
+def request_probes(evidence: Iterable[BenchmarkEvidenceSpec]) -> tuple[RequestProbe, ...]:
+    """Probes by name with both arms' answers; where arms took turns each half knows only its own."""
+    found: dict[tuple[str, int, str], RequestProbe] = {}
+    for one in evidence:
+        for probe in one.request_probes:
+            slot = (one.benchmark, one.pair, probe.name)
+            known = found.get(slot, probe)
+            plain, drafted = probe.baseline_status, probe.speculative_status
+            found[slot] = RequestProbe(
+                name=probe.name,
+                baseline_status=known.baseline_status if plain is None else plain,
+                speculative_status=known.speculative_status if drafted is None else drafted,
+            )
+    return tuple(found.values())
 
 
 def _paired(arms: dict[ArmRole, RunSummary]) -> PairedRun | None:

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from specfleet.api import names
 from specfleet.api.evidence import BenchmarkEvidenceSpec
-from specfleet.api.status import ArmRole, BenchmarkProgress
+from specfleet.api.status import ArmRole, BenchmarkProgress, Verdict
 from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, judge, judge_suspicion
+from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.faults import Fault, crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.observation import ArmView, JobView, Observation
 from specfleet.decide.plan import ArmIntent, JobIntent
+from specfleet.decide.search import error_shares
 from specfleet.decide.turn import Turn
 from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, units
 
@@ -27,6 +29,11 @@ class Interruption:
     """The arm at fault; None: the surroundings."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoundOver:
+    """The candidate has the pairs of the search's present round; nothing is decided about it yet."""
+
+
 def side_by_side(obs: Observation) -> bool:
     """Both arms up at once need two extra pods; with one they take turns."""
     return obs.spec.capacity.max_extra_replicas >= SIDE_BY_SIDE_EXTRA
@@ -37,20 +44,24 @@ def job_unit_name(unit: str, progress: BenchmarkProgress) -> str:
     return f"{unit}-r{progress.retries}" if progress.retries else unit
 
 
-def advance(turn: Turn) -> BenchmarkVerdict | Interruption | None:
+def advance(turn: Turn) -> BenchmarkVerdict | Interruption | RoundOver | None:
     """Record a finished Job and judge. None: still measuring."""
     progress = turn.status.benchmark
     if progress is None:
         return None
     unit = next_unit(turn.spec, progress, side_by_side(turn.obs), turn.obs.evidence)
     job = turn.obs.job
-    if unit is not None and job is not None and job.unit == job_unit_name(unit.name, progress) and job.finished:
+    if unit is not None and job is not None and job.finished and _is_of(job, progress, unit):
         _record(turn, progress, unit, job)
     progress = _tally(turn)
-    verdict = _judge(turn, progress)
+    verdict = _judge(turn, progress) if progress.round_pairs is None else _round(turn, progress, progress.round_pairs)
     if verdict is not None:
         return verdict
     return _interruption(turn, progress)
+
+
+def _is_of(job: JobView, progress: BenchmarkProgress, unit: Unit) -> bool:
+    return (job.benchmark, job.unit) == (progress.id, job_unit_name(unit.name, progress))
 
 
 def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -> None:
@@ -73,6 +84,7 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
         baseline=turn.obs.baseline.fingerprint,
         candidate=progress.candidate,
         proposer=wanted.label if wanted else "unknown",
+        candidates=_candidates(turn, progress),
         engine_version=next((pod.engine_version for pod in bench.pods), None) if bench else None,
         started=job.started,
         finished=finished,
@@ -87,13 +99,22 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
     turn.set(benchmark=progress.model_copy(update={"retries": 0}))
 
 
+def _candidates(turn: Turn, progress: BenchmarkProgress) -> int:
+    """Candidates among which the verdict shares its error. A confirmation is a question of its own."""
+    search = turn.status.search
+    if progress.purpose != "Qualify" or search is None:
+        return 1
+    others = [one for one in turn.status.trials if one.fingerprint != progress.candidate]
+    return error_shares(turn.spec, len(search.candidates), others)
+
+
 def _tally(turn: Turn) -> BenchmarkProgress:
     """Progress as the evidence has it: a crash between writing evidence and status must not lose a pair."""
     progress = turn.status.benchmark
     assert progress is not None
     everything = (*turn.obs.evidence, *turn.record)
     mine = of_benchmark(everything, progress)
-    hours = sum(one.gpu_seconds for one in mine) / 3600
+    hours = sum(one.gpu_seconds for one in mine if one.benchmark == progress.id) / 3600
     capacity = next((one.capacity_requests_per_second for one in mine if one.purpose == "Capacity"), None)
     done = complete_pairs(turn.spec, progress, side_by_side(turn.obs), everything)
     turn.set(
@@ -102,6 +123,10 @@ def _tally(turn: Turn) -> BenchmarkProgress:
         ),
         gpu_hours_spent=round(turn.status.gpu_hours_spent + max(0.0, hours - progress.gpu_hours), 4),
     )
+    search = turn.status.search
+    if search is not None and progress.purpose in ("Qualify", "Confirm"):
+        spent = search.gpu_hours + max(0.0, hours - progress.gpu_hours)
+        turn.set(search=search.model_copy(update={"gpu_hours": round(spent, 4)}))
     assert turn.status.benchmark is not None
     return turn.status.benchmark
 
@@ -109,10 +134,7 @@ def _tally(turn: Turn) -> BenchmarkProgress:
 def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
     """A verdict at a declared look, after the last pair, or when the budget is used up."""
     spec = turn.spec.benchmark
-    mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
-    measured = [one for one in mine if one.purpose != "Capacity"]
-    spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or progress.gpu_hours > spec.gpu_hours
-    failed_capacity = any(one.purpose == "Capacity" and one.error for one in mine)
+    measured, spent, failed_capacity = _so_far(turn, progress)
     complete = progress.pairs_done >= progress.pairs_planned
     # The judge itself tests nothing between the declared looks; asked after every pair it finds a harness that only
     # fails, or an engine that breaks under load, before hours are spent on it. Looks count valid pairs, not Jobs.
@@ -128,6 +150,36 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
         if not complete:
             return None
     return verdict
+
+
+def _so_far(turn: Turn, progress: BenchmarkProgress) -> tuple[list[BenchmarkEvidenceSpec], bool, bool]:
+    """Evidence to judge, whether the budget is used up, and whether the capacity run failed.
+
+    A search has one GPU budget for all its candidates; the time budget is for each stretch of measuring.
+    """
+    spec, search = turn.spec.benchmark, turn.status.search
+    mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
+    measured = [one for one in mine if one.purpose != "Capacity"]
+    hours = search.gpu_hours if search is not None and progress.purpose == "Qualify" else progress.gpu_hours
+    spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or hours > spec.gpu_hours
+    return measured, spent, any(one.purpose == "Capacity" and one.error for one in mine)
+
+
+def _round(turn: Turn, progress: BenchmarkProgress, wanted: int) -> BenchmarkVerdict | RoundOver | None:
+    """A round of a search only chooses: it may fail a candidate for sure, and never passes one."""
+    measured, spent, failed_capacity = _so_far(turn, progress)
+    count, ended = arrange(measured).count, spent or failed_capacity
+    verdict = judge(turn.spec, measured)
+    if verdict.verdict in (Verdict.FAIL, Verdict.ERROR) and not verdict.need_more:
+        return verdict
+    if count < wanted and not ended:
+        if progress.pairs_done >= progress.pairs_planned and progress.pairs_planned < 2 * wanted:
+            turn.set(benchmark=progress.model_copy(update={"pairs_planned": progress.pairs_planned + 1}))
+            return None
+        if progress.pairs_done < progress.pairs_planned:
+            return None
+    final = judge(turn.spec, measured, budget_spent=True) if verdict.need_more else verdict
+    return RoundOver() if count >= wanted and not ended and final.verdict is not Verdict.FAIL else final
 
 
 def evidence_names(turn: Turn) -> tuple[str, ...]:
@@ -183,10 +235,11 @@ def _job(
     views: dict[ArmRole, ArmView | None] = {role: obs.bench_arm(fingerprints[role]) for role in unit.roles}
     pods = {role: view.serving[0].name for role, view in views.items() if view is not None and view.serving}
     name = job_unit_name(unit.name, progress)
-    running = obs.job is not None and obs.job.unit == name and not obs.job.finished
+    running = obs.job is not None and (obs.job.benchmark, obs.job.unit) == (progress.id, name) and not obs.job.finished
     if len(pods) < len(unit.roles) and not running:
         return None
     return JobIntent(
+        benchmark=progress.id,
         unit=name,
         pair=unit.pair,
         purpose="Capacity" if unit.name == CAPACITY_UNIT else progress.purpose,

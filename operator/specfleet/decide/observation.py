@@ -68,6 +68,9 @@ class ArmView:
     replicas: int
     pods: tuple[PodView, ...] = ()
     created: datetime | None = None
+    refused_since: datetime | None = None
+    """Since when the API server refuses to make its pods (ReplicaFailure: a quota, an admission rule)."""
+    refused_message: str = ""
 
     @property
     def serving(self) -> tuple[PodView, ...]:
@@ -108,6 +111,8 @@ class RouteView:
 class JobView:
     """A benchmark Job in flight."""
 
+    benchmark: str
+    """Id of the benchmark that it belongs to: units of two benchmarks may have the same name."""
     unit: str
     started: datetime
     finished: datetime | None = None

@@ -23,6 +23,7 @@ class ArmIntent:
 class JobIntent:
     """The benchmark Job that should run now: one unit (a pair, or one arm's half of it) over some cells."""
 
+    benchmark: str
     unit: str
     pair: int
     purpose: str

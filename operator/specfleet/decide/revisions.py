@@ -27,7 +27,7 @@ def follow_spec(turn: Turn) -> None:
     if turn.status.revision == name:
         return
     first = turn.status.revision is None
-    turn.set(revision=name, trials=[], revision_refused=None, holds=0)
+    turn.set(revision=name, trials=[], search=None, recommendation=None, revision_refused=None, holds=0)
     if first:
         turn.enter(Phase.DEPLOYING, "NewDeployment")
         return

@@ -1,7 +1,7 @@
 """The few distributions and intervals that the verdicts need. Pure Python: too few for a run-time dependency."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -96,10 +96,6 @@ class Estimate:
         """One-sided upper bound."""
         return self.mean + student_t_quantile(1 - alpha, self.df) * self.standard_error
 
-    def p_above(self, bound: float) -> float:
-        """One-sided p-value of "the mean is at most `bound`"."""
-        return 1 - student_t_cdf((self.mean - bound) / self.standard_error, self.df)
-
 
 def pooled_estimate(values: Sequence[Sequence[float]], weights: Sequence[float]) -> Estimate:
     """Weighted mean over cells of paired differences, its variance shrunk towards what all cells say together.
@@ -175,14 +171,3 @@ def share_difference(first: tuple[float, float], second: tuple[float, float], al
         difference - math.hypot(share_one - low_one, high_two - share_two),
         difference + math.hypot(high_one - share_one, share_two - low_two),
     )
-
-
-def holm(p_values: Mapping[str, float], alpha: float) -> frozenset[str]:
-    """Names whose hypothesis Holm's step-down procedure rejects with family-wise error `alpha`."""
-    rejected: set[str] = set()
-    ordered = sorted(p_values.items(), key=lambda item: item[1])
-    for place, (name, p_value) in enumerate(ordered):
-        if p_value > alpha / (len(ordered) - place):
-            break
-        rejected.add(name)
-    return frozenset(rejected)

@@ -55,8 +55,12 @@ def _turns(pair: int) -> list[tuple[ArmRole, ...]]:
 def of_benchmark(
     evidence: tuple[BenchmarkEvidenceSpec, ...], progress: BenchmarkProgress
 ) -> list[BenchmarkEvidenceSpec]:
-    """Evidence of this benchmark, in the order of the pairs."""
-    mine = [one for one in evidence if one.benchmark == progress.id]
+    """Evidence of this benchmark, in the order of the pairs, and the capacity run that it takes over from another."""
+    mine = [
+        one
+        for one in evidence
+        if one.benchmark == progress.id or (one.purpose == "Capacity" and one.benchmark == progress.capacity_from)
+    ]
     return sorted(mine, key=lambda one: (one.pair, one.unit))
 
 

@@ -176,9 +176,9 @@ class Cluster:
             del self.arms[slot]
         if plan.job is None:
             self.job, self.job_view = None, None
-        elif self.job is None or self.job.unit != plan.job.unit:
+        elif self.job is None or (self.job.benchmark, self.job.unit) != (plan.job.benchmark, plan.job.unit):
             self.job, self.job_started = plan.job, self.now
-            self.job_view = JobView(plan.job.unit, self.now)
+            self.job_view = JobView(plan.job.benchmark, plan.job.unit, self.now)
         doomed = {one.uid for one in plan.restarts}
         for arm in self.arms.values():
             for pod in arm.pods:

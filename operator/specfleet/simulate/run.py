@@ -169,8 +169,8 @@ class Simulation:
             return
         finished = cluster.job_started + timedelta(seconds=JOB_SECONDS)
         if cluster.now >= finished:
-            runs = self.engines.runs(cluster.job, self._active())
-            cluster.job_view = JobView(cluster.job.unit, cluster.job_started, finished, True, runs=runs)
+            job, runs = cluster.job, self.engines.runs(cluster.job, self._active())
+            cluster.job_view = JobView(job.benchmark, job.unit, cluster.job_started, finished, True, runs=runs)
 
     def _once(self) -> None:
         """Faults that happen at one moment."""

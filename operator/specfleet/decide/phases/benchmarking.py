@@ -5,7 +5,9 @@ from specfleet.decide import measure
 from specfleet.decide.evidence import BenchmarkVerdict
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.phases.resting import hold
+from specfleet.decide.recommend import Measured, recommend
 from specfleet.decide.resume import resume
+from specfleet.decide.trials import measure_anew, measured_pairs, round_over
 from specfleet.decide.turn import Turn
 
 
@@ -21,6 +23,9 @@ def benchmarking(turn: Turn) -> None:
     outcome = measure.advance(turn)
     if outcome is None:
         turn.look_again(10)
+    elif isinstance(outcome, measure.RoundOver):
+        round_over(turn)
+        turn.enter(Phase.BASELINE, "RoundMeasured", candidate=None, benchmark=None)
     elif isinstance(outcome, measure.Interruption):
         _interrupted(turn, candidate, outcome)
     else:
@@ -50,18 +55,37 @@ def _judged(turn: Turn, candidate: WantedArm, outcome: BenchmarkVerdict) -> None
     names = measure.evidence_names(turn)
     turn.set(cells=list(outcome.cells))
     turn.decide("Judge", outcome.reason, f"{candidate.label}: {outcome.message}", outcome.verdict, names)
-    if outcome.verdict is Verdict.ERROR:
+    search = turn.status.search
+    no_budget = search is not None and search.gpu_hours > turn.spec.benchmark.gpu_hours
+    if outcome.verdict is Verdict.ERROR and not no_budget:
+        measure_anew(turn)
         hold(turn, "BenchmarkError", outcome.message)
         return
+    round_over(turn)
+    _advise(turn)
     trial = TrialStatus(
         fingerprint=candidate.fingerprint,
         proposer=candidate.label,
         verdict=outcome.verdict,
-        reason=outcome.reason,
+        reason="BudgetSpent" if outcome.verdict is Verdict.ERROR else outcome.reason,
         gain_ratio=outcome.gain_ratio,
+        lower=outcome.lower,
+        upper=outcome.upper,
         confirmed=progress.purpose == "Confirm",
     )
     _close(turn, trial)
+
+
+def _advise(turn: Turn) -> None:
+    """Where the tiers have different winners say so, beside whatever the verdict on this candidate is."""
+    measured = [Measured(one, found) for one, found in measured_pairs(turn)]
+    advice = recommend(turn.spec, measured, turn.now)
+    before = turn.status.recommendation
+    if advice is not None and before is not None and advice.message == before.message:
+        return
+    turn.set(recommendation=advice)
+    if advice is not None:
+        turn.decide("Recommend", "WinnersDiffer", advice.message)
 
 
 def _close(turn: Turn, trial: TrialStatus) -> None:

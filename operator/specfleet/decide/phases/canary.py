@@ -115,7 +115,8 @@ def promote(turn: Turn, message: str) -> None:
     turn.set(holds=0)
     if wanted is not None and wanted.role is ArmRole.BASELINE:
         turn.decide("AdoptRevision", "RevisionPassed", message, Verdict.PASS)
-        turn.set(stable=RevisionStatus(name=turn.status.revision or "", baseline=candidate), trials=[])
+        adopted = RevisionStatus(name=turn.status.revision or "", baseline=candidate)
+        turn.set(stable=adopted, trials=[], search=None, recommendation=None)
         turn.enter(Phase.BASELINE, "RevisionPassed", candidate=None, step=None, step_since=None, calibration=None)
         return
     turn.decide("Promote", "CanaryPassed", message, Verdict.PASS)

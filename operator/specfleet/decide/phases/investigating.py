@@ -162,7 +162,7 @@ def _rebenchmark(turn: Turn, case: Investigation) -> None:
         start_benchmark(turn, wanted, "Suspicion", _suspect_cells(turn))
         return
     outcome = measure.advance(turn)
-    if outcome is None:
+    if outcome is None or isinstance(outcome, measure.RoundOver):
         turn.look_again(10)
     elif isinstance(outcome, measure.Interruption):
         if outcome.role is ArmRole.SPECULATIVE and rollback_allowed(turn):

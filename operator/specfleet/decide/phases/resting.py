@@ -1,14 +1,14 @@
 """Phases in which nothing is in flight and the question is only whether a trial may start."""
 
 from datetime import timedelta
-from hashlib import sha256
 
-from specfleet.api.status import BenchmarkProgress, Phase, TrialStatus, Verdict
+from specfleet.api.status import Phase, TrialStatus, Verdict
 from specfleet.decide import budget
 from specfleet.decide.gates import GateName, first_unmet, hold_gate, trial_gates
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import promoted_fault
+from specfleet.decide.trials import is_search, next_candidate, progress_of, qualify
 from specfleet.decide.turn import Turn
 
 HOLD_SECONDS = 600.0
@@ -28,7 +28,7 @@ def baseline(turn: Turn) -> None:
         return
     if candidate is not None:
         start_benchmark(turn, candidate, "Qualify")
-    elif winner is not None and len(turn.status.trials) > 1 and not winner[0].confirmed:
+    elif winner is not None and is_search(turn) and not winner[0].confirmed:
         start_benchmark(turn, winner[1], "Confirm")
     elif winner is not None:
         _start_canary(turn, winner[0])
@@ -79,28 +79,21 @@ def has_trial(turn: Turn) -> bool:
     return next_candidate(turn) is not None or _winner(turn) is not None
 
 
-def next_candidate(turn: Turn) -> WantedArm | None:
-    """The first proposer of the spec that no rule refuses and that has no verdict yet."""
-    tried = {trial.fingerprint for trial in turn.status.trials}
-    return next((arm for arm in turn.obs.proposers if not arm.refusals and arm.fingerprint not in tried), None)
-
-
 def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple[str, ...] = ()) -> None:
-    """Begin a benchmark with an id of its own, so that its Jobs and evidence have names before they exist."""
-    pairs = turn.spec.benchmark.pairs
-    seed = f"{turn.obs.deployment.uid}/{candidate.fingerprint}/{purpose}/{turn.now.isoformat()}"
-    progress = BenchmarkProgress(
-        id=sha256(seed.encode()).hexdigest()[:8],
-        purpose=purpose,
-        candidate=candidate.fingerprint,
-        started=turn.now,
-        pairs_planned=pairs,
-        cells=list(cells),
-    )
-    message = f"{candidate.label} against plain decoding: up to {pairs} pairs"
-    if cells:
-        message += f" in {', '.join(cells)}"
-    turn.decide("StartBenchmark", purpose, message)
+    """Begin a benchmark, or a candidate's next stretch of a search."""
+    if purpose == "Qualify":
+        progress = qualify(turn, candidate)
+    else:
+        progress = progress_of(turn, candidate, purpose, turn.spec.benchmark.pairs)
+    progress = progress.model_copy(update={"cells": list(cells)})
+    if progress.round_pairs is None and progress.pairs_done == 0:
+        # Stretches of a search are told at the end of each round, not one by one.
+        message = f"{candidate.label} against plain decoding: up to {progress.pairs_planned} pairs"
+        if cells:
+            message += f" in {', '.join(cells)}"
+        turn.decide("StartBenchmark", purpose, message)
+    if purpose == "Confirm" and turn.status.search is not None:
+        turn.set(search=turn.status.search.model_copy(update={"confirmation": progress.id}))
     if purpose == "Suspicion":
         turn.set(benchmark=progress)
     else:
@@ -146,7 +139,7 @@ def rolled_back(turn: Turn) -> None:
     if wait > 0:
         turn.look_again(min(wait, 3600.0))
         return
-    turn.set(trials=[])
+    turn.set(trials=[], search=None)
     resume(turn, "BackOffEnded")
 
 
