@@ -19,6 +19,7 @@ from specfleet.resources.evidence import speculative_benchmark
 from specfleet.resources.route import accepted, http_route, read_weights
 
 from tests.controller.objects import NOW, deployment, wanted
+from tests.decide.world import spec_of
 
 FINGERPRINT = "0123456789ab"
 JOB = JobIntent(
@@ -169,14 +170,68 @@ def test_the_benchmark_job_takes_no_gpu_is_bounded_in_time_and_never_repeats_its
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 
+VOLUMES = {
+    "volumes": [
+        {"name": "weights", "persistentVolumeClaim": {"claimName": "weights"}},
+        {"name": "prompts", "persistentVolumeClaim": {"claimName": "prompts"}},
+    ],
+    "volumeMounts": [
+        {"name": "weights", "mountPath": "/models"},
+        {"name": "prompts", "mountPath": "/data/prompts"},
+    ],
+}
+
+
+def mounted(**changes: Any) -> dict[str, Any]:
+    """User volumes that a Job mounts: path by name."""
+    owner = deployment(template=VOLUMES, **changes)
+    pod = benchmark_job(owner, "b1", JOB, 600)["spec"]["template"]["spec"]
+    mounts = {one["name"]: one for one in pod["containers"][0]["volumeMounts"]}
+    assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
+    assert all(one["readOnly"] for name, one in mounts.items() if name != "scratch")
+    return {name: one["mountPath"] for name, one in mounts.items() if name not in ("driver", "scratch")}
+
+
+def test_the_benchmark_job_mounts_only_the_users_volumes_that_the_client_reads_from() -> None:
+    benchmark = {**spec_of()["benchmark"], "prompts": {"volume": "/data/prompts/captured.jsonl"}}
+    engine = {"image": "vllm/vllm-openai:v0.32.0"}
+    assert mounted() == {}, "a ReadWriteOnce volume of the engines would keep the driver from starting elsewhere"
+    assert mounted(benchmark=benchmark) == {"prompts": "/data/prompts"}
+    assert mounted(model={"name": "/models/llama"}) == {"weights": "/models"}
+    cached = {**engine, "env": [{"name": "HF_HOME", "value": "/models/hub"}]}
+    assert mounted(engine=cached) == {"weights": "/models"}
+    assert mounted(model={"name": "/models-of-others/llama"}) == {}
+
+
+def test_what_the_driver_needs_wins_over_the_engines_environment() -> None:
+    env = [
+        {"name": "HOME", "value": "/root"},
+        {"name": "CUDA_VISIBLE_DEVICES", "value": "0"},
+        {"name": "A", "value": "b"},
+    ]
+    owner = deployment(
+        engine={"image": "vllm/vllm-openai:v0.32.0", "env": env}, template={"huggingFaceTokenSecret": "hub"}
+    )
+    listed = benchmark_job(owner, "b1", JOB, 600)["spec"]["template"]["spec"]["containers"][0]["env"]
+    values = {one["name"]: one.get("value") for one in listed}
+    assert len(values) == len(listed)
+    assert values == {
+        "HF_TOKEN": None,
+        "A": "b",
+        "HOME": "/tmp",
+        "CUDA_VISIBLE_DEVICES": "",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+    }
+
+
 def test_the_plan_of_a_job_cannot_be_changed_under_it() -> None:
     made = config_map(deployment(), "b1", JOB, {"pair": 0}, "{}\n")
     assert made["immutable"] is True
     job = benchmark_job(deployment(), "b1", JOB, 600)
-    mounted = {
+    found = {
         volume["configMap"]["name"] for volume in job["spec"]["template"]["spec"]["volumes"] if "configMap" in volume
     }
-    assert mounted == {made["metadata"]["name"]}
+    assert found == {made["metadata"]["name"]}
 
 
 def test_engine_pods_get_no_token_no_privileges_and_time_to_drain() -> None:

@@ -5,15 +5,25 @@ from collections.abc import Mapping
 
 from specfleet.api import labels, names
 from specfleet.api.base import RawObject
-from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.benchmark import plan as benchmark_plan
 from specfleet.decide.plan import JobIntent
+from specfleet.engine.environment import engine_environment
 from specfleet.resources.metadata import child
 from specfleet.resources.pods import CONTAINER
 
 UNIT = f"{labels.BENCHMARK}-unit"
 DRIVER_USER = 65532
 DEADLINE_MARGIN_SECONDS = 300
+OWN_ENVIRONMENT = {
+    "HOME": "/tmp",  # noqa: S108
+    "CUDA_VISIBLE_DEVICES": "",
+    "NVIDIA_VISIBLE_DEVICES": "void",
+}
+"""What the driver needs, whatever the engine is given: a home that it may write, and no GPU (the engine's image asks
+for all of them by its own environment)."""
+HUB_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+"""Where the engine keeps what it has loaded from the hub, the tokenizer among it."""
 
 
 def unit_name(owner: SpeculativeDeployment, benchmark: str, job: JobIntent) -> str:
@@ -44,6 +54,7 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
     template = owner.spec.template
     driver = {"name": "driver", "mountPath": benchmark_plan.MOUNT, "readOnly": True}
     scratch = {"name": "scratch", "mountPath": "/tmp"}  # noqa: S108
+    mounts = _mounts(owner.spec)
     pod: RawObject = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -64,20 +75,16 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
                     "--plan",
                     f"{benchmark_plan.MOUNT}/{benchmark_plan.PLAN_FILE}",
                 ],
-                "env": [
-                    {"name": "HOME", "value": "/tmp"},  # noqa: S108
-                    {"name": "CUDA_VISIBLE_DEVICES", "value": ""},
-                    *owner.spec.engine.env,
-                ],
+                "env": _environment(owner.spec),
                 "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                "volumeMounts": [driver, scratch, *template.volume_mounts],
+                "volumeMounts": [driver, scratch, *mounts],
             }
         ],
         "volumes": [
             {"name": "driver", "configMap": {"name": name}},
             {"name": "scratch", "emptyDir": {}},
-            *template.volumes,
+            *[volume for volume in template.volumes if volume.get("name") in {one["name"] for one in mounts}],
         ],
     }
     if template.image_pull_policy:
@@ -97,6 +104,35 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
             "template": {"metadata": {"labels": child(owner, name, own)["labels"]}, "spec": pod},
         },
     }
+
+
+def _environment(spec: DeploymentSpec) -> list[RawObject]:
+    """core/v1 EnvVar list: the engine's own (tokens, caches, proxies), except what would break the driver or take a GPU
+    from an arm."""
+    listed = [one for one in engine_environment(spec) if one["name"] not in OWN_ENVIRONMENT]
+    return [*listed, *({"name": name, "value": value} for name, value in OWN_ENVIRONMENT.items())]
+
+
+def _mounts(spec: DeploymentSpec) -> list[RawObject]:
+    """The engine's volumes that the client reads from, read-only: prompts, a local tokenizer, the hub's cache.
+
+    No other: a ReadWriteOnce volume that the engines hold on another node would keep the driver from starting.
+    """
+    tokenizer = spec.model.tokenizer or spec.model.name
+    wanted = [spec.benchmark.prompts.volume, tokenizer if tokenizer.startswith("/") else None]
+    if not tokenizer.startswith("/"):
+        wanted += [str(one.get("value", "")) for one in spec.engine.env if one.get("name") in HUB_CACHES]
+    chosen: dict[str, RawObject] = {}
+    for path in wanted:
+        holding = [one for one in spec.template.volume_mounts if path and _inside(path, str(one.get("mountPath", "")))]
+        if holding:
+            nearest = max(holding, key=lambda one: len(str(one["mountPath"])))
+            chosen[str(nearest["mountPath"])] = {**nearest, "readOnly": True}
+    return list(chosen.values())
+
+
+def _inside(path: str, folder: str) -> bool:
+    return bool(folder) and (path == folder or path.startswith(f"{folder.rstrip('/')}/"))
 
 
 def _labels(benchmark: str) -> dict[str, str]:
