@@ -63,12 +63,6 @@ class PodWindow:
     gauges: Floats
     """(GAUGES,); NaN where not exposed."""
 
-    @property
-    def stuck(self) -> bool:
-        """Requests were running all the time and nothing came out."""
-        idle = self.counts[Counter.GENERATED_TOKENS] == 0 and self.counts[Counter.FINISHED] == 0
-        return bool(idle and self.gauges[Gauge.RUNNING] >= 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Window:

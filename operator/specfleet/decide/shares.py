@@ -1,8 +1,7 @@
 """Error shares of both arms as arrays: is the speculative one worse by more than is allowed, at any traffic?"""
 
-import math
-
 import numpy as np
+from numpy.typing import NDArray
 
 from specfleet.decide.bank import Rows
 from specfleet.decide.counters import Counter, Floats
@@ -56,18 +55,32 @@ class ShareBank:
         is against a share of 0.
         """
         kinds = (SERVER, SERVER_SLOW) if kind == SERVER else (kind,)
-        return max((self._excess(row, one) for one in kinds), key=lambda found: found[2])
+        found = [self._excess(np.array([row]), one) for one in kinds]
+        ours, plain, bound = max(found, key=lambda one: float(one[2][0]))
+        return float(ours[0]), float(plain[0]), float(bound[0])
 
-    def _excess(self, row: int, kind: int) -> tuple[float, float, float]:
-        events, requests = self.sums[kind, :, 0, row], self.sums[kind, :, 1, row]
+    def exceeds(self, rows: NDArray[np.intp], allowed: Floats) -> NDArray[np.bool_]:
+        """Where server errors or 4xx are more than `allowed`, (2, n) for SERVER and CLIENT."""
+        found = np.zeros(rows.size, bool)
+        enough = (self.sums[:, SPECULATIVE, 0][:, rows] >= MIN_EVENTS).any(axis=0)
+        some = rows[enough]
+        if some.size:
+            limits = allowed[:, enough]
+            found[enough] = np.any(
+                [self._excess(some, kind)[2] > limits[CLIENT if kind == CLIENT else SERVER] for kind in range(KINDS)],
+                axis=0,
+            )
+        return found
+
+    def _excess(self, rows: NDArray[np.intp], kind: int) -> tuple[Floats, Floats, Floats]:
+        events, requests = self.sums[kind, :, 0][:, rows], self.sums[kind, :, 1][:, rows]
         ours, plain = _share(events[SPECULATIVE], requests[SPECULATIVE]), _share(events[BASELINE], requests[BASELINE])
-        if events[SPECULATIVE] < MIN_EVENTS or requests[SPECULATIVE] < MIN_REQUESTS:
-            return ours, plain, -1.0
-        lower = float(wilson_bounds(events[SPECULATIVE], requests[SPECULATIVE], STRICT_Z[kind], DISPERSION)[0])
-        upper = 0.0
-        if requests[BASELINE] > 0:
-            upper = float(wilson_bounds(events[BASELINE], requests[BASELINE], CONTROL_Z, DISPERSION)[1])
-        return ours, plain, ours - plain - math.hypot(ours - lower, upper - plain)
+        lower = wilson_bounds(events[SPECULATIVE], requests[SPECULATIVE], STRICT_Z[kind], DISPERSION)[0]
+        upper = wilson_bounds(events[BASELINE], requests[BASELINE], CONTROL_Z, DISPERSION)[1]
+        upper = np.where(requests[BASELINE] > 0, upper, 0.0)
+        bound = ours - plain - np.hypot(ours - lower, upper - plain)
+        few = (events[SPECULATIVE] < MIN_EVENTS) | (requests[SPECULATIVE] < MIN_REQUESTS)
+        return ours, plain, np.where(few, -1.0, bound)
 
 
 def server_errors(counts: Floats) -> Floats:
@@ -88,5 +101,5 @@ def _events(counts: Floats) -> Floats:
     return np.stack([np.stack([events, total]) for events in (server, client, server)])
 
 
-def _share(events: float, requests: float) -> float:
-    return float(events / requests) if requests > 0 else 0.0
+def _share(events: Floats, requests: Floats) -> Floats:
+    return np.asarray(np.where(requests > 0, events / np.maximum(requests, 1e-9), 0.0))

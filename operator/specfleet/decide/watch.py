@@ -5,31 +5,30 @@ State is a function of the windows since `Target.since` and the calibration: a f
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
-from specfleet.api.status import ArmRole, Calibration, LoadPoint
-from specfleet.decide.bank import DETECTORS, FIRST_LOAD_OCTAVE, LOAD_BINS, TPOT_SPREAD, TTFT_SPREAD, DetectorBank
-from specfleet.decide.calibration import (
-    MIN_DISPERSION_WINDOWS,
-    WindowPair,
-    calibrate,
-    measured_dispersion,
-    prior_dispersion,
-    rate_error,
-)
-from specfleet.decide.comparison import PairedTotals, compare
-from specfleet.decide.counters import COUNTERS, Counter, Floats, PodWindow, TargetFeed, Window
+from specfleet.api.status import ArmRole, Calibration
+from specfleet.decide.bank import DETECTORS, DetectorBank
+from specfleet.decide.calibration import MIN_DISPERSION_WINDOWS, WindowPair, calibrate, measured_dispersion
+from specfleet.decide.calibration import prior_dispersion as prior
+from specfleet.decide.comparison import PairColumns, compare
+from specfleet.decide.counters import COUNTERS, GAUGES, Counter, Floats, TargetFeed, Window
 from specfleet.decide.drift import SLOW_DISPERSION, alarm_threshold
+from specfleet.decide.pod_columns import PodColumns, PodPlace
+from specfleet.decide.record import Record
+from specfleet.decide.reference import ROLES, set_reference
 from specfleet.decide.shares import ShareBank
-from specfleet.decide.watch_findings import overall_answer, suspicions
-from specfleet.decide.watch_report import UNKNOWN_REPORT, Answer, WatchReport
+from specfleet.decide.sums import ANSWERS, CODES, NO_WINDOW, Batch, Slots, Sums
+from specfleet.decide.watch_findings import STUCK_SECONDS, overall_answer, suspicions
+from specfleet.decide.watch_report import UNKNOWN_REPORT, USABLE_ANSWERS, Answer, WatchReport
 from specfleet.decide.watch_target import Key, Target
 from specfleet.decide.week import SOURCE as WEEK
-from specfleet.decide.week import WeekSums
-from specfleet.decide.window_view import ArmTotals, arm_window
+from specfleet.decide.week import WeekColumns
+from specfleet.decide.window_view import ArmTotals, view
 
 FIRST_ROWS = 64
 CALIBRATION_WINDOWS = 240
@@ -37,47 +36,7 @@ OVERDUE_WINDOWS = 5
 OVERDUE_SECONDS = 120.0
 DISPERSION_RANGE = (0.1, 5.0)
 """The watch trusts a dispersion of its own only within this range of the prior."""
-POD_MEMORY = 0.9
-ROLES = (ArmRole.SPECULATIVE, ArmRole.BASELINE)
-
-
-@dataclass
-class PodRecord:
-    """What is known of one pod besides the sums of its arm."""
-
-    role: ArmRole
-    step: ArmTotals = field(default_factory=ArmTotals)
-    """Since Target.since."""
-    accepted: float = 0.0
-    drafted: float = 0.0
-    drafts: float = 0.0
-    """Recent (decayed) acceptance: tells a single bad pod from a bad arm."""
-    stuck_seconds: float = 0.0
-
-
-@dataclass
-class Record:
-    """One deployment under watch."""
-
-    row: int
-    target: Target
-    answers: Mapping[ArmRole, tuple[Answer, str]] = field(default_factory=dict)
-    seen_until: float = -np.inf
-    observed_at: float = 0.0
-    last: dict[ArmRole, Window] = field(default_factory=dict)
-    step: dict[ArmRole, ArmTotals] = field(default_factory=dict)
-    paired: PairedTotals = field(default_factory=PairedTotals)
-    pods: dict[str, PodRecord] = field(default_factory=dict)
-    pairs: list[WindowPair] = field(default_factory=list)
-    """Windows for a first calibration; empty once there is one."""
-    acceptance: Floats = field(default_factory=lambda: np.zeros((2, 0)))
-    """Accepted and drafted tokens of the first windows after a calibration that has no measured dispersion."""
-    dispersion: float | None = None
-    """Measured from them."""
-    week: WeekSums | None = None
-    """While the calibration is not yet one of a whole week."""
-    report: WatchReport | None = None
-    """The report, until something changes: most ticks bring nothing new for most deployments."""
+_USABLE = np.array([answer in USABLE_ANSWERS for answer in ANSWERS])
 
 
 class Watch:
@@ -86,23 +45,92 @@ class Watch:
     def __init__(self) -> None:
         self._bank = DetectorBank(FIRST_ROWS)
         self._shares = ShareBank(FIRST_ROWS)
+        self._last, self._step = Sums(2 * FIRST_ROWS), Sums(2 * FIRST_ROWS)
+        """The last window, and the sum since Target.since, of each arm: slots 2 row and 2 row + 1 (plain)."""
+        self._pairs = PairColumns(FIRST_ROWS)
+        self._pods = PodColumns()
+        self._weeks = WeekColumns()
+        self._clocks = np.zeros((3, FIRST_ROWS))
+        """Target.since, end of the last window, last observation."""
+        self._week_slots = np.full(FIRST_ROWS, -1, np.intp)
+        self._allowed = np.full((2, FIRST_ROWS), np.inf)
+        """Error shares that the spec allows: server errors and 4xx."""
+        self._slow = np.zeros(FIRST_ROWS, bool)
+        """Rows of which single windows are kept (no calibration or no dispersion yet)."""
+        self._odd = np.zeros(FIRST_ROWS, bool)
+        """Rows that are always looked at: no calibration, a floor of the acceptance, no answer from the server."""
+        self._has_arm = np.zeros((2, FIRST_ROWS), bool)
         self._records: dict[Key, Record] = {}
+        self._rows: dict[int, Record] = {}
         self._free = list(range(FIRST_ROWS))[::-1]
 
     def observe(self, now: datetime, feeds: Mapping[Key, TargetFeed]) -> None:
         """Take in what one tick brought. Windows already seen are ignored, so that feeding twice changes nothing."""
         queues: list[tuple[Record, list[dict[ArmRole, Window]]]] = []
-        for key, feed in feeds.items():
-            record = self._record(key, feed.target)
-            if record.answers != feed.answers:
-                record.answers, record.report = feed.answers, None
-            record.observed_at = now.timestamp()
-            record.pods = {name: pod for name, pod in record.pods.items() if name in _pod_names(feed.target)}
-            rounds = _rounds(feed, record.seen_until)
+        for feed in feeds.values():
+            record = self.aim(feed.target, feed.answers)
+            self._clocks[2, record.row] = now.timestamp()
+            rounds = _rounds(feed, float(self._clocks[1, record.row]))
             if rounds:
                 queues.append((record, rounds))
         for turn in range(max((len(rounds) for _, rounds in queues), default=0)):
-            self._step([(record, rounds[turn]) for record, rounds in queues if turn < len(rounds)])
+            members = [(record, rounds[turn]) for record, rounds in queues if turn < len(rounds)]
+            self.absorb(np.array([record.row for record, _ in members]), self._gathered(members))
+
+    def aim(self, target: Target, answers: Mapping[ArmRole, tuple[Answer, str]]) -> Record:
+        """What to look at from now on, and how its metrics answer at this tick."""
+        record = self._record(target)
+        if record.answers != answers:
+            record.answers, record.report = answers, None
+        names = {pod.name for pods in target.arms.values() for pod in pods}
+        for gone in [name for name in record.pods if name not in names]:
+            self._pods.give(record.pods.pop(gone).slot)
+        answering = all(answer in USABLE_ANSWERS for answer, _ in answers.values())
+        floor = target.guardrails.min_acceptance_rate is not None
+        self._odd[record.row] = floor or not answering or record.normal is None
+        return record
+
+    def pod_slot(self, record: Record, name: str, role: ArmRole) -> int:
+        """Where the sums of a pod are kept."""
+        place = record.pods.get(name)
+        if place is None:
+            place = record.pods[name] = PodPlace(role, self._pods.take(record.row))
+        return place.slot
+
+    def absorb(self, rows: Slots, batch: Batch) -> None:
+        """Take in one window of many deployments."""
+        size = rows.size
+        pods = batch.pods()
+        arms = batch.arms(pods)
+        counts = arms.counts.reshape(COUNTERS, 2, size).transpose(1, 0, 2)
+        pod_seconds = arms.pod_seconds.reshape(2, size)
+        in_step = batch.start >= self._clocks[0, rows]
+        slots = np.concatenate([2 * rows, 2 * rows + 1])
+        told = batch.answers.ravel() != NO_WINDOW
+        stepping = told & np.tile(in_step, 2)
+        self._last.put(slots[told], arms.of(told))
+        self._step.add(slots[stepping], arms.of(stepping))
+        self._pods.add(batch.pod_slots, pods, batch.pod_gauges, in_step[batch.pod_group % size])
+        self._pairs.add(rows[in_step], counts[..., in_step], pod_seconds[:, in_step])
+        self._learn(rows, batch.start, counts, pod_seconds)
+        self._bank.step(rows, counts[0], counts[1], pod_seconds, batch.end, batch.end - batch.start)
+        self._shares.step(rows, counts[0], counts[1])
+        self._clocks[1, rows] = batch.end
+        self._clocks[2, rows] = np.maximum(self._clocks[2, rows], batch.end)
+        for row in rows.tolist():
+            self._rows[row].report = None
+
+    def stirred(self, rows: Slots) -> NDArray[np.bool_]:
+        """Where the report may say something that decide() acts on. Elsewhere it says: all is as calibrated."""
+        found = self._odd[rows] | self._bank.stage[:, rows].any(axis=0) | self._pairs.seems_slower(rows)
+        found |= self._shares.exceeds(rows, self._allowed[:, rows])
+        codes = self._last.answers[[2 * rows, 2 * rows + 1]]
+        found |= (~_USABLE[codes] & (codes != NO_WINDOW) & self._has_arm[:, rows]).any(axis=0)
+        stuck = self._pods.stuck_seconds >= STUCK_SECONDS
+        if stuck.any():
+            found |= np.isin(rows, self._pods.rows[stuck])
+        week = self._week_slots[rows]
+        return np.asarray(found | ((week >= 0) & self._weeks.ended(week, self._clocks[1, rows])))
 
     def report(self, key: Key) -> WatchReport:
         """What telemetry says about one deployment now."""
@@ -111,7 +139,7 @@ class Watch:
             return UNKNOWN_REPORT
         if record.report is None:
             record.report = self._report(record)
-        overdue = record.observed_at - record.seen_until
+        overdue = self._clocks[2, record.row] - self._clocks[1, record.row]
         limit = OVERDUE_WINDOWS * record.target.window_seconds + OVERDUE_SECONDS
         if record.report.answer is Answer.OK and overdue > limit:
             return replace(
@@ -120,205 +148,198 @@ class Watch:
         return record.report
 
     def _report(self, record: Record) -> WatchReport:
-        target = record.target
-        answer, message = overall_answer(record.answers, record.last)
+        target, row = record.target, record.row
+        last = {role: totals for role, totals in self._totals(self._last, row).items() if role in record.said}
+        said = {role: (totals.last_answer, record.said[role]) for role, totals in last.items()}
+        answer, message = overall_answer(record.answers, said)
         both = all(target.arms.get(role) for role in ROLES)
+        pods = {name: self._pods.at(place) for name, place in record.pods.items()}
+        seen_until = float(self._clocks[1, row])
         return WatchReport(
             answer=answer,
             message=message,
-            last={role: arm_window(window) for role, window in record.last.items()},
-            step={role: totals.window() for role, totals in record.step.items()},
-            pods={name: pod.step.window() for name, pod in record.pods.items()},
+            last={role: view(totals, totals.last_answer) for role, totals in last.items()},
+            step={role: totals.window() for role, totals in self._totals(self._step, row).items()},
+            pods={
+                name: (self._pods.step.totals(place.slot) or ArmTotals()).window()
+                for name, place in record.pods.items()
+            },
             calibration=self._proposal(record),
-            comparison=compare(record.paired, target, _normal(target) is not None) if both else None,
-            suspicions=suspicions(record, self._bank, self._shares),
+            comparison=compare(self._pairs.at(row), target, record.normal is not None) if both else None,
+            suspicions=suspicions(record, pods, seen_until, self._bank, self._shares),
         )
+
+    @staticmethod
+    def _totals(sums: Sums, row: int) -> dict[ArmRole, ArmTotals]:
+        found = {role: sums.totals(2 * row + arm) for arm, role in enumerate(ROLES)}
+        return {role: totals for role, totals in found.items() if totals is not None}
 
     def forget(self, key: Key) -> None:
         """Drop everything about a deployment (deleted, or rolled back and judged anew)."""
         record = self._records.pop(key, None)
-        if record is not None:
-            self._bank.clear(record.row)
-            self._shares.clear(record.row)
-            self._free.append(record.row)
-
-    def snapshot(self, key: Key) -> dict[str, list[float]]:
-        """Detector state of one deployment as plain numbers, for a checkpoint. Empty when unknown."""
-        record = self._records.get(key)
         if record is None:
-            return {}
-        return {**self._bank.snapshot(record.row), "seen_until": [record.seen_until]}
+            return
+        row = record.row
+        for place in record.pods.values():
+            self._pods.give(place.slot)
+        self._end_week(record)
+        self._bank.clear(row)
+        self._shares.clear(row)
+        self._last.clear(np.array([2 * row, 2 * row + 1]))
+        self._clear_step(record)
+        self._clocks[:, row] = 0.0
+        del self._rows[row]
+        self._free.append(row)
 
-    def restore(self, target: Target, state: Mapping[str, list[float]]) -> None:
-        """Continue from a checkpoint: windows up to it are not counted again."""
-        record = self._record(target.key, target)
-        self._bank.restore(record.row, {name: values for name, values in state.items() if name != "seen_until"})
-        record.seen_until = state["seen_until"][0]
-
-    def _record(self, key: Key, target: Target) -> Record:
+    def _record(self, target: Target) -> Record:
+        key = target.key
         record = self._records.get(key)
         if record is not None and record.target.fingerprint != target.fingerprint:
             self.forget(key)
             record = None
         if record is None:
             if not self._free:
-                size = len(self._bank)
-                self._bank.grow(2 * size)
-                self._shares.grow(2 * size)
-                self._free = list(range(size, 2 * size))[::-1]
+                self._grow()
             record = Record(self._free.pop(), target)
-            self._records[key] = record
+            self._records[key] = self._rows[record.row] = record
             self._set_parameters(record, target)
             return record
         old, record.target = record.target, target
+        if old is target or old == target:
+            return record
         if old.since != target.since:
-            record.step, record.paired = {}, PairedTotals()
-            for pod in record.pods.values():
-                pod.step = ArmTotals()
-        if old != target:
-            record.report = None
-            self._set_parameters(record, target)
-            if old.calibration != target.calibration:
-                self._bank.quiet(record.row)
-                record.week = None
-            if record.acceptance.shape[1] >= MIN_DISPERSION_WINDOWS and old.calibration == target.calibration:
-                self._sharpen(record)
+            self._clear_step(record)
+        record.report = None
+        self._set_parameters(record, target)
+        if old.calibration != target.calibration:
+            self._bank.quiet(record.row)
+            self._end_week(record)
+        if record.acceptance.shape[1] >= MIN_DISPERSION_WINDOWS and old.calibration == target.calibration:
+            self._sharpen(record)
         return record
 
+    def _clear_step(self, record: Record) -> None:
+        self._step.clear(np.array([2 * record.row, 2 * record.row + 1]))
+        self._pairs.clear(record.row)
+        self._pods.step.clear(np.array([place.slot for place in record.pods.values()], np.intp))
+
+    def _grow(self) -> None:
+        size = len(self._bank)
+        self._bank.grow(2 * size)
+        self._shares.grow(2 * size)
+        self._last.grow(4 * size)
+        self._step.grow(4 * size)
+        self._pairs.grow(2 * size)
+        self._clocks = np.concatenate([self._clocks, np.zeros((3, size))], axis=1)
+        self._week_slots = np.concatenate([self._week_slots, np.full(size, -1, np.intp)])
+        self._allowed = np.concatenate([self._allowed, np.full((2, size), np.inf)], axis=1)
+        self._slow, self._odd = (np.concatenate([one, np.zeros(size, bool)]) for one in (self._slow, self._odd))
+        self._has_arm = np.concatenate([self._has_arm, np.zeros((2, size), bool)], axis=1)
+        self._free = list(range(size, 2 * size))[::-1]
+
     def _set_parameters(self, record: Record, target: Target) -> None:
-        bank, row = self._bank, record.row
+        bank, row, guards = self._bank, record.row, target.guardrails
         bank.threshold[row] = alarm_threshold(
             target.window_seconds, DETECTORS, target.false_alarms.rebenchmarks_per_month
         )
         bank.confirm_seconds[row] = target.confirm_seconds
         bank.drop[row] = target.interesting_drop_ratio
-        bank.level_shift[:, row] = np.log1p(
-            [target.guardrails.max_tpot_increase_ratio, max(target.guardrails.max_ttft_increase_ratio, 0.25)]
-        )
-        set_reference(bank, row, _normal(target), target)
+        bank.level_shift[:, row] = np.log1p([guards.max_tpot_increase_ratio, max(guards.max_ttft_increase_ratio, 0.25)])
+        set_reference(bank, row, record.normal, target)
+        self._clocks[0, row] = target.since.timestamp()
+        self._allowed[:, row] = target.rollback_error_share_ratio, guards.max_client_error_share_increase_ratio
+        self._has_arm[:, row] = [bool(target.arms.get(role)) for role in ROLES]
+        self._slow[row] = self._keeps_windows(record)
 
-    def _step(self, members: Sequence[tuple[Record, dict[ArmRole, Window]]]) -> None:
-        count = len(members)
-        counts = np.zeros((2, COUNTERS, count))
-        pod_seconds = np.zeros((2, count))
-        edges = np.zeros((2, count))
-        for column, (record, windows) in enumerate(members):
-            for arm, role in enumerate(ROLES):
+    def _gathered(self, members: Sequence[tuple[Record, dict[ArmRole, Window]]]) -> Batch:
+        size = len(members)
+        answers = np.full((2, size), NO_WINDOW, np.int8)
+        edges = np.zeros((2, size))
+        slots, groups, pods = [], [], []
+        for arm, role in enumerate(ROLES):
+            for column, (record, windows) in enumerate(members):
                 window = windows.get(role)
                 if window is None:
                     continue
-                counts[arm, :, column] = window.counts
-                pod_seconds[arm, column] = window.pod_seconds
-                edges[:, column] = window.start, window.end
-            self._remember(record, windows, counts[:, :, column], pod_seconds[:, column], edges[:, column])
-        rows = np.array([record.row for record, _ in members])
-        self._bank.step(rows, counts[0], counts[1], pod_seconds, edges[1], edges[1] - edges[0])
-        self._shares.step(rows, counts[0], counts[1])
+                answers[arm, column], edges[:, column] = CODES[window.answer], (window.start, window.end)
+                record.said[role] = window.message
+                for name, pod in window.pods.items():
+                    slots.append(self.pod_slot(record, name, role))
+                    groups.append(arm * size + column)
+                    pods.append(pod)
+        return Batch(
+            start=edges[0],
+            end=edges[1],
+            answers=answers,
+            pod_slots=np.array(slots, np.intp),
+            pod_group=np.array(groups, np.intp),
+            pod_seconds=np.array([pod.seconds for pod in pods]),
+            pod_counts=np.stack([pod.counts for pod in pods], axis=1) if pods else np.zeros((COUNTERS, 0)),
+            pod_gauges=np.stack([pod.gauges for pod in pods], axis=1) if pods else np.zeros((GAUGES, 0)),
+        )
 
-    def _remember(
-        self, record: Record, windows: Mapping[ArmRole, Window], counts: Floats, pod_seconds: Floats, edges: Floats
-    ) -> None:
-        record.seen_until = float(edges[1])
-        record.report = None
-        in_step = edges[0] >= record.target.since.timestamp()
-        for role, window in windows.items():
-            record.last[role] = window
-            if in_step:
-                record.step.setdefault(role, ArmTotals()).add(window)
-            for name, pod in window.pods.items():
-                _remember_pod(record.pods.setdefault(name, PodRecord(role)), pod, window, in_step)
-        if in_step:
-            record.paired.add(counts[0], counts[1], float(pod_seconds[0]), float(pod_seconds[1]))
-        if pod_seconds[0] > 0:
-            self._learn(record, float(edges[0]), counts, pod_seconds)
-
-    def _learn(self, record: Record, start: float, counts: Floats, pod_seconds: Floats) -> None:
+    def _learn(self, rows: Slots, starts: Floats, counts: Floats, pod_seconds: Floats) -> None:
         """Before the calibration: keep its windows. After one without a dispersion: measure that, once.
 
         Only the scatter is learned here, never the level: a slow decay is not taken for normal.
         """
-        calibration = _normal(record.target)
+        measured = pod_seconds[0] > 0
+        for column in np.flatnonzero(measured & self._slow[rows]):
+            record = self._rows[int(rows[column])]
+            self._keep(record, float(starts[column]), counts[..., column], pod_seconds[:, column])
+        counted = measured & (self._week_slots[rows] >= 0)
+        if counted.any():
+            weeks = self._week_slots[rows[counted]]
+            self._weeks.add(weeks, starts[counted], counts[..., counted], pod_seconds[:, counted])
+
+    def _keeps_windows(self, record: Record) -> bool:
+        calibration = record.normal
         if calibration is None:
+            return True
+        if calibration.source != WEEK and record.week is None:
+            record.week = self._weeks.take()
+            self._week_slots[record.row] = record.week
+        record.pairs = []
+        return calibration.dispersion is None and record.acceptance.shape[1] < MIN_DISPERSION_WINDOWS
+
+    def _keep(self, record: Record, start: float, counts: Floats, pod_seconds: Floats) -> None:
+        if record.normal is None:
             pair = WindowPair(start, counts[0].copy(), counts[1].copy(), (float(pod_seconds[0]), float(pod_seconds[1])))
             record.pairs = [*record.pairs[-CALIBRATION_WINDOWS + 1 :], pair]
             return
-        record.pairs = []
-        if calibration.source != WEEK:
-            record.week = record.week or WeekSums()
-            record.week.add(start, counts, pod_seconds)
-        known = record.acceptance.shape[1]
         drafted = counts[0, Counter.DRAFT_TOKENS]
-        if calibration.dispersion is not None or known >= MIN_DISPERSION_WINDOWS or drafted <= 0:
+        if drafted <= 0:
             return
         fresh = np.array([[counts[0, Counter.ACCEPTED_TOKENS]], [drafted]])
         record.acceptance = np.concatenate([record.acceptance, fresh], axis=1)
-        if known + 1 == MIN_DISPERSION_WINDOWS:
+        if record.acceptance.shape[1] == MIN_DISPERSION_WINDOWS:
             self._sharpen(record)
+            self._slow[record.row] = False
 
     def _sharpen(self, record: Record) -> None:
         accepted, drafted = record.acceptance
         measured = measured_dispersion(accepted, drafted, float(accepted.sum() / drafted.sum()))
-        prior = prior_dispersion(record.target.method)
-        value = float(np.clip(measured, DISPERSION_RANGE[0] * prior, DISPERSION_RANGE[1] * prior))
+        known = prior(record.target.method)
+        value = float(np.clip(measured, DISPERSION_RANGE[0] * known, DISPERSION_RANGE[1] * known))
         record.dispersion = value
         self._bank.dispersion[record.row], self._bank.slow_dispersion[record.row] = value, SLOW_DISPERSION * value
 
+    def _end_week(self, record: Record) -> None:
+        if record.week is not None:
+            self._weeks.give(record.week)
+            record.week, self._week_slots[record.row] = None, -1
+
     def _proposal(self, record: Record) -> Calibration | None:
         """A first calibration while the status has none; a sharper one after a healthy week (its source is Week)."""
-        known = _normal(record.target)
+        known = record.normal
         if record.target.calibration is None:
             return calibrate(record.target.fingerprint, record.pairs, record.target.method, "Watch")
-        week, quiet = record.week, not self._bank.stage[:, record.row].any()
-        if known is None or week is None or not quiet or not week.complete(record.seen_until):
+        if known is None or record.week is None or self._bank.stage[:, record.row].any():
+            return None
+        week = self._weeks.at(record.week)
+        if not week.complete(float(self._clocks[1, record.row])):
             return None
         return week.calibration(known, record.dispersion)
-
-
-def set_reference(bank: DetectorBank, row: int, calibration: Calibration | None, target: Target) -> None:
-    """Write a calibration into a row; without one the detectors that need it are off."""
-    bank.rate[:, row] = np.nan
-    bank.curve[..., row] = np.nan
-    bank.curve_error[..., row] = 0.0
-    bank.length_reference[row] = np.nan
-    prior = prior_dispersion(target.method)
-    bank.dispersion[row], bank.slow_dispersion[row] = prior, SLOW_DISPERSION * prior
-    if calibration is None:
-        return
-    dispersion = calibration.dispersion or prior
-    bank.dispersion[row], bank.slow_dispersion[row] = dispersion, SLOW_DISPERSION * dispersion
-    bank.length_reference[row] = calibration.accepted_length or np.nan
-    length = max((calibration.accepted_length or 1.0) - 1.0, 0.0)
-    rate = calibration.acceptance_rate
-    depth = length / rate if rate else 1.0
-    trials = (calibration.drafted_tokens, calibration.drafted_tokens / max(depth, 1.0))
-    for plane, value in enumerate((rate, calibration.position_zero_rate)):
-        if value is None or not 0.0 < value < 1.0 or (plane == 0 and target.scheduled_depth):
-            continue
-        bank.rate[plane, row] = value
-        bank.rate_error[plane, row] = rate_error(value, dispersion, trials[plane], calibration.source == WEEK)
-    write_load_points(bank, row, calibration.load_points)
-
-
-def write_load_points(bank: DetectorBank, row: int, points: Sequence[LoadPoint]) -> None:
-    """Latency by load as calibrated, into the bins of the bank."""
-    spreads = (TPOT_SPREAD, TTFT_SPREAD)
-    for point in points:
-        octave = int(np.clip(round(np.log2(point.tokens_per_second_per_pod) - FIRST_LOAD_OCTAVE), 0, LOAD_BINS - 1))
-        arm = ROLES.index(point.role)
-        for level, seconds in enumerate((point.tpot_seconds, point.ttft_seconds)):
-            if seconds is not None and seconds > 0:
-                bank.curve[level, arm, octave, row] = np.log(seconds)
-                bank.curve_error[level, arm, octave, row] = spreads[level] / np.sqrt(max(point.requests, 1))
-
-
-def _normal(target: Target) -> Calibration | None:
-    """The calibration, if it is of the arm that is judged: in the trial of another arm it says nothing."""
-    known = target.calibration
-    return known if known is not None and known.fingerprint == target.fingerprint else None
-
-
-def _pod_names(target: Target) -> set[str]:
-    return {pod.name for pods in target.arms.values() for pod in pods}
 
 
 def _rounds(feed: TargetFeed, seen_until: float) -> list[dict[ArmRole, Window]]:
@@ -329,12 +350,3 @@ def _rounds(feed: TargetFeed, seen_until: float) -> list[dict[ArmRole, Window]]:
             if window.start >= seen_until - 1e-6:
                 found.setdefault(window.start, {})[role] = window
     return [found[start] for start in sorted(found)]
-
-
-def _remember_pod(record: PodRecord, pod: PodWindow, window: Window, in_step: bool) -> None:
-    if in_step:
-        record.step.add_pod(pod, window)
-    record.accepted = POD_MEMORY * record.accepted + float(pod.counts[Counter.ACCEPTED_TOKENS])
-    record.drafted = POD_MEMORY * record.drafted + float(pod.counts[Counter.DRAFT_TOKENS])
-    record.drafts = POD_MEMORY * record.drafts + float(pod.counts[Counter.DRAFTS])
-    record.stuck_seconds = record.stuck_seconds + (window.end - window.start) if pod.stuck else 0.0

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,13 +9,12 @@ from specfleet.api.status import ArmRole
 from specfleet.decide.bank import CONFIRM_REQUESTS, Detector, DetectorBank
 from specfleet.decide.bank import Stage as BankStage
 from specfleet.decide.calibration import LOOKUP_METHODS
-from specfleet.decide.counters import Floats, Window
+from specfleet.decide.counters import Floats
 from specfleet.decide.drift import CONFIRM_RATIO, NULL_RATIO, wilson_bounds
+from specfleet.decide.pod_columns import PodRecord
+from specfleet.decide.record import Record
 from specfleet.decide.shares import CLIENT, MIN_REQUESTS, SERVER, ShareBank
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
-
-if TYPE_CHECKING:
-    from specfleet.decide.watch import PodRecord, Record
 
 STUCK_WINDOWS = 2
 STUCK_SECONDS = 30.0
@@ -52,7 +50,11 @@ _ORDER = (
 """Which answer speaks for the deployment when arms differ: the one that needs a person most."""
 
 
-def overall_answer(answers: Mapping[ArmRole, tuple[Answer, str]], last: Mapping[ArmRole, Window]) -> tuple[Answer, str]:
+Said = Mapping[ArmRole, tuple[Answer, str]]
+Pods = Mapping[str, PodRecord]
+
+
+def overall_answer(answers: Said, last: Said) -> tuple[Answer, str]:
     """OK only when every arm with pods is OK now and in its last window."""
     found: list[tuple[Answer, str]] = []
     for role, (answer, message) in answers.items():
@@ -60,7 +62,7 @@ def overall_answer(answers: Mapping[ArmRole, tuple[Answer, str]], last: Mapping[
         window = last.get(role)
         if answer is Answer.OK:
             found.append(
-                (window.answer, f"{role.value}: {window.message}" if window.message else "")
+                (window[0], f"{role.value}: {window[1]}" if window[1] else "")
                 if window is not None
                 else (Answer.INSUFFICIENT, f"{role.value}: no window has closed yet")
             )
@@ -70,13 +72,15 @@ def overall_answer(answers: Mapping[ArmRole, tuple[Answer, str]], last: Mapping[
     return worst if worst is not None else (Answer.OK, "; ".join(message for _, message in found if message))
 
 
-def suspicions(record: "Record", bank: DetectorBank, shares: ShareBank) -> tuple[Suspicion, ...]:
+def suspicions(
+    record: Record, pods: Pods, seen_until: float, bank: DetectorBank, shares: ShareBank
+) -> tuple[Suspicion, ...]:
     """All findings of one deployment, at most one per signal (the surest)."""
     found = [
-        *_error_findings(record, shares),
-        *_stuck(record),
-        *_floor(record, bank),
-        *_drifts(record, bank),
+        *_error_findings(record, seen_until, shares),
+        *_stuck(record, pods, seen_until),
+        *_floor(record, pods, seen_until, bank),
+        *_drifts(record, pods, seen_until, bank),
     ]
     best: dict[Signal, Suspicion] = {}
     for one in found:
@@ -86,7 +90,7 @@ def suspicions(record: "Record", bank: DetectorBank, shares: ShareBank) -> tuple
     return tuple(best.values())
 
 
-def _drifts(record: "Record", bank: DetectorBank) -> list[Suspicion]:
+def _drifts(record: Record, pods: Pods, seen_until: float, bank: DetectorBank) -> list[Suspicion]:
     row = record.row
     if not bank.stage[:, row].any():
         return []
@@ -101,10 +105,10 @@ def _drifts(record: "Record", bank: DetectorBank) -> list[Suspicion]:
         if _not_borne_out(bank, detector, row, limits):
             continue
         signal, severity = _SIGNALS[detector]
-        explained = _explained_by_acceptance(record, bank, detector) if not lookup else None
+        explained = _explained_by_acceptance(record, pods, bank, detector) if not lookup else None
         if explained is not None:
             signal, severity = Signal.ACCEPTANCE_DRIFT, Severity.ECONOMIC
-        attribution, pod = _attribution(record, bank, detector)
+        attribution, pod = _attribution(record, pods, bank, detector)
         observed, expected, words = _numbers(bank, detector, row)
         if explained is not None:
             words = f"{words}; {explained}"
@@ -115,7 +119,7 @@ def _drifts(record: "Record", bank: DetectorBank) -> list[Suspicion]:
                 severity=severity,
                 stage=Stage.CONFIRMED if stage == BankStage.CONFIRMED else Stage.SUSPECT,
                 attribution=attribution,
-                since=datetime.fromtimestamp(_onset(record, bank, detector), UTC),
+                since=datetime.fromtimestamp(_onset(record, seen_until, bank, detector), UTC),
                 message=f"{words}; statistic {level:.1f}, threshold {threshold:.1f}, "
                 f"confirms beyond {limits[detector]:.3f}{f'; only pod {pod}' if pod else ''}",
                 statistic=level,
@@ -139,7 +143,7 @@ def _not_borne_out(bank: DetectorBank, detector: Detector, row: int, limits: Flo
     return seen < limit / 2
 
 
-def _explained_by_acceptance(record: "Record", bank: DetectorBank, detector: Detector) -> str | None:
+def _explained_by_acceptance(record: Record, pods: Pods, bank: DetectorBank, detector: Detector) -> str | None:
     """A TPOT that rose because fewer drafted tokens are accepted, not because steps got slower: an economic matter."""
     normal = float(bank.length_reference[record.row])
     if detector is not Detector.TPOT or not np.isfinite(normal):
@@ -149,18 +153,18 @@ def _explained_by_acceptance(record: "Record", bank: DetectorBank, detector: Det
     if weight > 0 and np.isfinite(excess):
         fall = float(total / weight)
     else:
-        pods = _pods(record, ArmRole.SPECULATIVE).values()
-        drafts = sum(pod.drafts for pod in pods)
-        fall = float(np.log(normal / (1.0 + sum(pod.accepted for pod in pods) / drafts))) if drafts > 0 else 0.0
+        ours = _of(pods, ArmRole.SPECULATIVE).values()
+        drafts = sum(pod.drafts for pod in ours)
+        fall = float(np.log(normal / (1.0 + sum(pod.accepted for pod in ours) / drafts))) if drafts > 0 else 0.0
         excess = 0.0
     if fall < EXPLAINED_LEAST or fall < EXPLAINED_PART * excess:
         return None
     return f"explained by the accepted length, {normal * np.exp(-fall):.2f} instead of {normal:.2f}"
 
 
-def _onset(record: "Record", bank: DetectorBank, detector: Detector) -> float:
+def _onset(record: Record, seen_until: float, bank: DetectorBank, detector: Detector) -> float:
     onset = float(bank.onset[detector, record.row])
-    return onset if np.isfinite(onset) else record.seen_until
+    return onset if np.isfinite(onset) else seen_until
 
 
 def _numbers(bank: DetectorBank, detector: Detector, row: int) -> tuple[float | None, float | None, str]:
@@ -182,9 +186,9 @@ def _numbers(bank: DetectorBank, detector: Detector, row: int) -> tuple[float | 
     return ratio, 1.0, f"{what}: {'not yet pooled' if ratio is None else f'{ratio:.3f} times'}"
 
 
-def _attribution(record: "Record", bank: DetectorBank, detector: Detector) -> tuple[Attribution, str | None]:
+def _attribution(record: Record, pods: Pods, bank: DetectorBank, detector: Detector) -> tuple[Attribution, str | None]:
     if detector < Detector.TPOT:
-        pod = _single_bad_pod(record, bank)
+        pod = _single_bad_pod(record, pods, bank)
         return (Attribution.POD, pod) if pod else (Attribution.SPECULATION, None)
     if detector is Detector.LOST_GAIN:
         return Attribution.SPECULATION, None
@@ -201,13 +205,11 @@ def _attribution(record: "Record", bank: DetectorBank, detector: Detector) -> tu
     return (Attribution.SPECULATION if control <= OWN_PART * own else Attribution.PENDING), None
 
 
-def _single_bad_pod(record: "Record", bank: DetectorBank) -> str | None:
+def _single_bad_pod(record: Record, pods: Pods, bank: DetectorBank) -> str | None:
     """The only pod whose recent acceptance is low while all others are normal; None with fewer than two judged pods."""
     rate = float(bank.rate[0, record.row])
     enough = POD_DISPERSIONS * float(bank.dispersion[record.row])
-    judged = {
-        name: pod for name, pod in record.pods.items() if pod.role is ArmRole.SPECULATIVE and pod.drafted >= enough
-    }
+    judged = {name: pod for name, pod in _of(pods, ArmRole.SPECULATIVE).items() if pod.drafted >= enough}
     bad = [name for name, pod in judged.items() if pod.accepted < CONFIRM_RATIO * rate * pod.drafted]
     others = [pod for name, pod in judged.items() if name not in bad]
     if len(bad) != 1 or not others:
@@ -216,7 +218,7 @@ def _single_bad_pod(record: "Record", bank: DetectorBank) -> str | None:
     return bad[0] if rest >= NULL_RATIO * rate - float(bank.rate_error[0, record.row]) else None
 
 
-def _error_findings(record: "Record", shares: ShareBank) -> list[Suspicion]:
+def _error_findings(record: Record, seen_until: float, shares: ShareBank) -> list[Suspicion]:
     target, found = record.target, []
     has_control = bool(target.arms.get(ArmRole.BASELINE)) and shares.sums[0, 1, 1, record.row] >= MIN_REQUESTS
     for kind, signal, severity, allowed, words in (
@@ -241,7 +243,7 @@ def _error_findings(record: "Record", shares: ShareBank) -> list[Suspicion]:
                 severity=severity,
                 stage=Stage.CONFIRMED,
                 attribution=Attribution.SPECULATION if has_control else Attribution.HISTORICAL,
-                since=datetime.fromtimestamp(record.seen_until, UTC),
+                since=datetime.fromtimestamp(seen_until, UTC),
                 message=f"{words} {ours:.3f} against {plain:.3f} on the plain arm: at least {excess:.3f} more, "
                 f"allowed {allowed:.3f}",
                 statistic=excess,
@@ -253,13 +255,13 @@ def _error_findings(record: "Record", shares: ShareBank) -> list[Suspicion]:
     return found
 
 
-def _stuck(record: "Record") -> list[Suspicion]:
+def _stuck(record: Record, pods: Pods, seen_until: float) -> list[Suspicion]:
     least = max(STUCK_SECONDS, STUCK_WINDOWS * record.target.window_seconds)
-    ours = _pods(record, ArmRole.SPECULATIVE)
+    ours = _of(pods, ArmRole.SPECULATIVE)
     stuck = {name: pod.stuck_seconds for name, pod in ours.items() if pod.stuck_seconds >= least}
     if not stuck:
         return []
-    control = _pods(record, ArmRole.BASELINE)
+    control = _of(pods, ArmRole.BASELINE)
     plain_stuck = any(pod.stuck_seconds >= least for pod in control.values())
     name = max(stuck, key=lambda one: stuck[one])
     if len(stuck) < len(ours):
@@ -274,7 +276,7 @@ def _stuck(record: "Record") -> list[Suspicion]:
             severity=Severity.HARD,
             stage=Stage.CONFIRMED,
             attribution=attribution,
-            since=datetime.fromtimestamp(record.seen_until - stuck[name], UTC),
+            since=datetime.fromtimestamp(seen_until - stuck[name], UTC),
             message=f"{len(stuck)} of {len(ours)} pods have requests running and generated no token for "
             f"{stuck[name]:.0f} s ({name})",
             statistic=stuck[name],
@@ -284,17 +286,17 @@ def _stuck(record: "Record") -> list[Suspicion]:
     ]
 
 
-def _pods(record: "Record", role: ArmRole) -> dict[str, "PodRecord"]:
-    return {name: pod for name, pod in record.pods.items() if pod.role is role}
+def _of(pods: Pods, role: ArmRole) -> dict[str, PodRecord]:
+    return {name: pod for name, pod in pods.items() if pod.role is role}
 
 
-def _floor(record: "Record", bank: DetectorBank) -> list[Suspicion]:
+def _floor(record: Record, pods: Pods, seen_until: float, bank: DetectorBank) -> list[Suspicion]:
     """guardrails.minAcceptanceRate: the recent rate is below the floor beyond doubt."""
     floor = record.target.guardrails.min_acceptance_rate
     if floor is None:
         return []
-    pods = _pods(record, ArmRole.SPECULATIVE).values()
-    accepted, drafted = sum(pod.accepted for pod in pods), sum(pod.drafted for pod in pods)
+    ours = _of(pods, ArmRole.SPECULATIVE).values()
+    accepted, drafted = sum(pod.accepted for pod in ours), sum(pod.drafted for pod in ours)
     dispersion = float(bank.dispersion[record.row])
     upper = float(wilson_bounds(np.array(accepted), np.array(drafted), FLOOR_Z, dispersion)[1])
     if upper >= floor:
@@ -305,7 +307,7 @@ def _floor(record: "Record", bank: DetectorBank) -> list[Suspicion]:
             severity=Severity.ECONOMIC,
             stage=Stage.CONFIRMED,
             attribution=Attribution.SPECULATION,
-            since=datetime.fromtimestamp(record.seen_until, UTC),
+            since=datetime.fromtimestamp(seen_until, UTC),
             message=f"acceptance rate {accepted / drafted:.3f} (at most {upper:.3f}) is below "
             f"guardrails.minAcceptanceRate {floor:.3f}",
             statistic=floor - upper,

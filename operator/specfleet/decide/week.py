@@ -4,14 +4,15 @@ It may not absorb a decay: the week is refused when it is lower than the calibra
 second half is lower than its first.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specfleet.api.status import ArmRole, Calibration, LoadPoint
 from specfleet.decide.bank import FIRST_LOAD_OCTAVE, LOAD_BINS, decoded_tokens
-from specfleet.decide.calibration import load_octave, measured_dispersion
+from specfleet.decide.calibration import measured_dispersion
 from specfleet.decide.counters import Counter, Floats
 from specfleet.decide.drift import CONFIRM_RATIO, NULL_RATIO
 
@@ -25,33 +26,14 @@ _ROLES = (ArmRole.SPECULATIVE, ArmRole.BASELINE)
 MIN_BIN_REQUESTS = 50.0
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class WeekSums:
     """Sums per hour and per load, of one deployment."""
 
-    start: float | None = None
-    hours: Floats = field(default_factory=lambda: np.zeros((HOURS, len(_COUNTED))))
-    loads: Floats = field(default_factory=lambda: np.zeros((2, LOAD_BINS, 4)))
+    start: float | None
+    hours: Floats
+    loads: Floats
     """[arm, load bin]: decode seconds, decoded tokens, TTFT seconds, first tokens."""
-
-    def add(self, start: float, counts: Floats, pod_seconds: Floats) -> None:
-        """One window of both arms, (2, COUNTERS) deltas and (2,) pod-seconds."""
-        self.start = start if self.start is None else self.start
-        hour = int((start - self.start) // HOUR_SECONDS)
-        if not 0 <= hour < HOURS:
-            return
-        self.hours[hour] += counts[0, list(_COUNTED)]
-        for arm in (0, 1):
-            octave = load_octave(counts[arm], float(pod_seconds[arm]))
-            if octave is not None:
-                one = counts[arm]
-                row = (
-                    one[Counter.STEP_SECONDS],
-                    decoded_tokens(one),
-                    one[Counter.TTFT_SECONDS],
-                    one[Counter.FIRST_TOKENS],
-                )
-                self.loads[arm, octave] += np.array([float(value) for value in row])
 
     def complete(self, now: float) -> bool:
         """Whether a whole week has passed and enough of it had traffic."""
@@ -96,3 +78,63 @@ class WeekSums:
             for octave, (decode, tokens, ttft, first) in enumerate(self.loads[arm])
             if first >= MIN_BIN_REQUESTS
         ]
+
+
+class WeekColumns:
+    """Weeks of many deployments: a slot for each that is still in its first week."""
+
+    def __init__(self, slots: int = 16) -> None:
+        self._allocate(slots)
+        self._free = list(range(slots))[::-1]
+
+    def _allocate(self, slots: int) -> None:
+        self.start = np.full(slots, np.nan)
+        self.hours = np.zeros((slots, HOURS, len(_COUNTED)))
+        self.loads = np.zeros((slots, 2, LOAD_BINS, 4))
+
+    def take(self) -> int:
+        """A slot for a new week."""
+        if not self._free:
+            old, count = (self.start, self.hours, self.loads), self.start.size
+            self._allocate(2 * count)
+            for fresh, array in zip((self.start, self.hours, self.loads), old, strict=True):
+                fresh[:count] = array
+            self._free = list(range(count, 2 * count))[::-1]
+        return self._free.pop()
+
+    def give(self, slot: int) -> None:
+        """The week is over or void."""
+        self.start[slot], self.hours[slot], self.loads[slot] = np.nan, 0.0, 0.0
+        self._free.append(slot)
+
+    def add(self, slots: NDArray[np.intp], starts: Floats, counts: Floats, pod_seconds: Floats) -> None:
+        """One window of each slot: (n,) starts, (2, COUNTERS, n) deltas, (2, n) pod-seconds."""
+        self.start[slots] = np.where(np.isnan(self.start[slots]), starts, self.start[slots])
+        hour = ((starts - self.start[slots]) // HOUR_SECONDS).astype(np.intp)
+        inside = (hour >= 0) & (hour < HOURS)
+        slots, hour, counts, pod_seconds = slots[inside], hour[inside], counts[..., inside], pod_seconds[:, inside]
+        self.hours[slots, hour] += counts[0, list(_COUNTED)].T
+        for arm in (0, 1):
+            one = counts[arm]
+            seen = (one[Counter.GENERATED_TOKENS] > 0) & (pod_seconds[arm] > 0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                octave = np.rint(np.log2(one[Counter.GENERATED_TOKENS] / pod_seconds[arm]) - FIRST_LOAD_OCTAVE)
+            octave = np.clip(np.where(seen, octave, 0), 0, LOAD_BINS - 1).astype(np.intp)
+            sums = np.stack(
+                [
+                    one[Counter.STEP_SECONDS],
+                    decoded_tokens(one),
+                    one[Counter.TTFT_SECONDS],
+                    one[Counter.FIRST_TOKENS],
+                ]
+            )
+            self.loads[slots, arm, octave] += np.where(seen, sums, 0.0).T
+
+    def ended(self, slots: NDArray[np.intp], now: Floats) -> NDArray[np.bool_]:
+        """Where a week has passed since its first window."""
+        return np.asarray(now - self.start[slots] >= HOURS * HOUR_SECONDS)
+
+    def at(self, slot: int) -> WeekSums:
+        """One deployment's."""
+        start = float(self.start[slot])
+        return WeekSums(None if np.isnan(start) else start, self.hours[slot], self.loads[slot])

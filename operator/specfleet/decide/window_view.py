@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from specfleet.decide.bank import decoded_tokens
-from specfleet.decide.counters import COUNTERS, Counter, Floats, Gauge, PodWindow, Window
+from specfleet.decide.counters import COUNTERS, Counter, Floats
 from specfleet.decide.shares import all_requests, server_errors
 from specfleet.decide.watch_report import Answer, ArmWindow
 
@@ -24,38 +24,12 @@ class ArmTotals:
     pods: int = 0
     last_answer: Answer = Answer.INSUFFICIENT
 
-    def add(self, window: Window) -> None:
-        """One window of the arm."""
-        self.last_answer = window.answer
-        for pod in window.pods.values():
-            self.add_pod(pod, window)
-        self.pods = len(window.pods) or self.pods
-
-    def add_pod(self, pod: PodWindow, window: Window) -> None:
-        """One window of one pod."""
-        self.start = window.start if self.start is None else self.start
-        self.end = window.end
-        self.counts += pod.counts
-        self.pod_seconds += pod.seconds
-        self.running_seconds += pod.seconds * float(np.nan_to_num(pod.gauges[Gauge.RUNNING]))
-        self.kv_cache = float(np.fmax(self.kv_cache, pod.gauges[Gauge.KV_CACHE]))
-        self.pods = max(self.pods, 1)
-
     def window(self) -> ArmWindow:
         """As a report carries it. The answer is of the sum: OK as soon as anything was measured."""
         if self.start is None:
             return ArmWindow(self.last_answer if self.last_answer is not Answer.OK else Answer.INSUFFICIENT)
         busy = self.counts[Counter.GENERATED_TOKENS] > 0
         return view(self, Answer.OK if busy else Answer.NO_TRAFFIC)
-
-
-def arm_window(window: Window) -> ArmWindow:
-    """One closed window as a report carries it."""
-    totals = ArmTotals()
-    totals.add(window)
-    if totals.start is None:
-        return ArmWindow(window.answer, start=_moment(window.start), end=_moment(window.end))
-    return view(totals, window.answer)
 
 
 def view(totals: ArmTotals, answer: Answer) -> ArmWindow:

@@ -10,7 +10,7 @@ from specfleet.decide.bank import DETECTORS, Detector, DetectorBank, Stage
 from specfleet.decide.calibration import WindowPair, load_points, measured_dispersion, prior_dispersion, rate_error
 from specfleet.decide.counters import Counter, Floats
 from specfleet.decide.drift import SLOW_DISPERSION, alarm_threshold
-from specfleet.decide.watch import write_load_points
+from specfleet.decide.reference import write_load_points
 from specfleet.simulate.traffic import DAY, Arm, Effect, EngineModel, Generator, TrafficModel, counters
 
 SPAN_WINDOWS = 720
