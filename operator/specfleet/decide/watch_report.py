@@ -25,6 +25,10 @@ class Answer(StrEnum):
     """The metrics server did not answer, or answered with an error, warnings or a partial result."""
 
 
+USABLE_ANSWERS = (Answer.OK, Answer.NO_TRAFFIC, Answer.NOT_SPECULATING, Answer.INSUFFICIENT)
+"""The metrics path works; whether there is enough to judge is another question."""
+
+
 class Severity(StrEnum):
     """How a finding is treated (docs/concepts.md): hard at once, SLO after confirmation, economic by the ladder."""
 
