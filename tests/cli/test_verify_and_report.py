@@ -14,7 +14,7 @@ from specfleet.api.base import API_VERSION
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import DecisionRecord
 from specfleet.cli import report, verify
-from specfleet.decide.evidence import BenchmarkVerdict, judge
+from specfleet.decide.evidence import BenchmarkVerdict, criteria, judge
 from specfleet.engine.arguments import build_arm
 
 from benchmarks.evidence.truth import Effect, Noise, Truth, draw_pairs
@@ -51,6 +51,7 @@ def objects(truth: Truth) -> tuple[dict[str, Any], BenchmarkVerdict]:
         one.model_copy(
             update={
                 "candidate": candidate,
+                "criteria": criteria(SPEC),
                 "runs": [
                     run.model_copy(update={"accepted_per_position": [3 * run.drafts // 5, run.drafts // 3]})
                     if run.drafts
@@ -109,6 +110,17 @@ def test_a_verdict_is_reproduced_from_its_stored_runs(
     told = capsys.readouterr().out
     assert "agrees" in told
     assert f"{verdict.verdict.value} {verdict.reason}: {verdict.message}" in told
+
+
+def test_changed_margins_are_said_and_are_no_disagreement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed, _ = objects(GOOD)
+    listed["items"][0]["spec"]["benchmark"]["objective"] = {"minimumGainRatio": 5}
+    (tmp_path / "o.json").write_text(json.dumps(listed))
+    assert parse(verify, "verify", "-f", str(tmp_path / "o.json")) == 0
+    told = capsys.readouterr().out
+    assert "cannot be compared" in told
+    assert "spec.guardrails or spec.benchmark" in told
+    assert "recomputed Fail" in told
 
 
 def test_a_verdict_that_a_cluster_recorded_is_reproduced(capsys: pytest.CaptureFixture[str]) -> None:

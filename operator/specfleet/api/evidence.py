@@ -98,6 +98,9 @@ class BenchmarkEvidenceSpec(ApiModel):
     candidates: int = Field(
         1, ge=1, le=64, description="Candidates among which the error is shared (Holm); 1: a question of its own."
     )
+    criteria: str | None = Field(
+        None, description="Hash of what it is judged by (matrix, pairs, looks, objective, guardrails) when measured."
+    )
     engine_version: str | None = None
     started: datetime
     finished: datetime

@@ -18,7 +18,7 @@ from specfleet.cli.stored import (
     read_objects,
     where,
 )
-from specfleet.decide.evidence import BenchmarkVerdict, judge, judge_suspicion
+from specfleet.decide.evidence import BenchmarkVerdict, criteria, judge, judge_suspicion
 from specfleet.decide.measure import NAMES_KEPT
 
 
@@ -100,6 +100,10 @@ def recompute(stored: StoredBenchmark) -> Recomputed:
     if stored.evidence[-1].candidate not in _fingerprints(spec):
         # Margins and matrix may have changed with the engine: another verdict proves nothing then.
         return Recomputed(verdict, None, f"{recorded}; the present spec is not the one that was judged")
+    measured_by = {one.criteria for one in evidence} - {None}
+    if measured_by and measured_by != {criteria(spec)}:
+        said = "spec.guardrails or spec.benchmark (matrix, pairs, looks, objective) has changed since then"
+        return Recomputed(verdict, None, f"{recorded}; {said}, and by what they say now the same runs mean this")
     return Recomputed(verdict, False, recorded)
 
 

@@ -1,8 +1,10 @@
 """The verdict of a benchmark: a pure function of the spec and the stored evidence, so that it can be recomputed."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from specfleet.api.benchmark import ObjectiveMetric
 from specfleet.api.deployment import DeploymentSpec
@@ -63,6 +65,13 @@ class _Objective:
     @property
     def words(self) -> str:
         return f"gain {self.gain:+.1%} [{self.lower:+.1%}, {self.upper:+.1%}]"
+
+
+def criteria(spec: DeploymentSpec) -> str:
+    """8 hexadecimal digits over everything in the spec that a verdict depends on."""
+    judged = spec.benchmark.model_dump(mode="json", include={"tiers", "slices", "pairs", "looks", "objective"})
+    text = json.dumps([judged, spec.guardrails.model_dump(mode="json")], sort_keys=True)
+    return sha256(text.encode()).hexdigest()[:8]
 
 
 def judge(
@@ -257,6 +266,7 @@ def _decide(
 __all__ = [
     "FAILED_REQUESTS",
     "BenchmarkVerdict",
+    "criteria",
     "judge",
     "judge_suspicion",
     "objective_cells",

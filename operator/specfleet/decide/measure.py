@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from specfleet.api import names
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress, Verdict
-from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, judge, judge_suspicion
+from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, criteria, judge, judge_suspicion
 from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.faults import Fault, crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.observation import ArmView, JobView, Observation
@@ -85,6 +85,7 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
         candidate=progress.candidate,
         proposer=wanted.label if wanted else "unknown",
         candidates=_candidates(turn, progress),
+        criteria=criteria(turn.spec),
         engine_version=next((pod.engine_version for pod in bench.pods), None) if bench else None,
         started=job.started,
         finished=finished,
