@@ -5,7 +5,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from specfleet.cli.exit_codes import OK, UNUSABLE_INPUT
+from specfleet.cli.exit_codes import OK, REFUSED, UNUSABLE_INPUT
 from specfleet.cli.help_text import HelpFormatter, examples
 from specfleet.cli.stored import UnusableInputError, add_source, cluster_flags, read_objects
 
@@ -37,6 +37,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     command.add_argument(
         "--prometheus", metavar="URL", help="Prometheus to ask for the watch's numbers, as reachable from here"
     )
+    command.add_argument(
+        "--replay",
+        action="store_true",
+        help="recompute past decisions from stored evidence and --prometheus; exit code 1 when one disagrees",
+    )
     command.add_argument("--prometheus-token-file", metavar="FILE", help="bearer token for --prometheus")
     command.add_argument(
         "--at", type=_moment, metavar="TIME", help="moment to explain, for stored objects (RFC 3339); default: now"
@@ -48,12 +53,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit code: OK or UNUSABLE_INPUT."""
+    """Exit code: OK, REFUSED when a replayed decision disagrees, UNUSABLE_INPUT."""
     from specfleet.cli.explain_output import FORMATS
     from specfleet.cli.explaining import explain
 
     try:
         seen = _look(options)
+        if options.replay:
+            return _replay(options, seen)
         asked = _ask(options, seen) if options.prometheus else None
     except UnusableInputError as error:
         print(f"kubectl specfleet explain: {error}", file=sys.stderr)
@@ -78,12 +85,33 @@ def _look(options: argparse.Namespace) -> "Picture":
 def _ask(options: argparse.Namespace, seen: "Picture") -> "WatchReport | None":
     """What Prometheus says now; None while nothing serves that could be watched."""
     from specfleet.cli.asking import ask_watch, metrics_server
+    from specfleet.cli.replay_pods import DataGoneError, watched_arms
     from specfleet.decide.watch_scope import watch_target
 
+    obs = seen.obs
     if seen.status.stable is None:
         return None
-    server = metrics_server(options.prometheus, seen.obs.deployment, options.prometheus_token_file)
-    return ask_watch(server, watch_target(seen.obs, seen.status, seen.obs.now), seen.obs.now)
+    server = metrics_server(options.prometheus, obs.deployment, options.prometheus_token_file)
+    if not seen.pods_seen:
+        try:
+            obs = watched_arms(server, obs)
+        except DataGoneError as error:
+            raise UnusableInputError(str(error)) from error
+    return ask_watch(server, watch_target(obs, seen.status, obs.now), obs.now)
+
+
+def _replay(options: argparse.Namespace, seen: "Picture") -> int:
+    """Prints past decisions as they come out now."""
+    from specfleet.cli.asking import metrics_server
+    from specfleet.cli.replay import Outcome, replay
+    from specfleet.cli.replay_output import FORMATS
+
+    owner, server = seen.obs.deployment, None
+    if options.prometheus:
+        server = metrics_server(options.prometheus, owner, options.prometheus_token_file)
+    found = replay(seen, server)
+    sys.stdout.write(FORMATS[options.output](owner, found))
+    return REFUSED if any(one.outcome is Outcome.DISAGREES for one in found) else OK
 
 
 def _moment(text: str) -> datetime:

@@ -41,7 +41,7 @@ def text(one: Explanation) -> str:
     lines = [*_head(one)]
     for section in _sections(one):
         lines += ["", section.title]
-        lines += [f"  {line}" for line in _table(section.rows)]
+        lines += [f"  {line}" for line in aligned(section.rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -53,7 +53,7 @@ def markdown(one: Explanation) -> str:
         lines += ["", f"### {section.title}", ""]
         lines.append(f"| {' | '.join(section.columns)} |")
         lines.append(f"|{'---|' * len(section.columns)}")
-        lines += [f"| {' | '.join(_cell(cell) for cell in _padded(row, section))} |" for row in section.rows]
+        lines += [f"| {' | '.join(escaped(cell) for cell in _padded(row, section))} |" for row in section.rows]
     return "\n".join(lines) + "\n"
 
 
@@ -63,9 +63,9 @@ def to_json(one: Explanation) -> str:
     body = {
         "name": one.deployment.name,
         "namespace": one.deployment.namespace,
-        "at": _time(one.now),
+        "at": moment(one.now),
         "phase": status.phase.value,
-        "phaseSince": _time(status.phase_since),
+        "phaseSince": moment(status.phase_since),
         "phaseReason": status.phase_reason,
         "serves": one.serves,
         "inFlight": one.in_flight or None,
@@ -88,7 +88,7 @@ FORMATS: Mapping[str, Callable[[Explanation], str]] = {"text": text, "json": to_
 def _head(one: Explanation) -> list[str]:
     status, owner = one.status, one.deployment
     since = status.phase_since
-    lasted = f" for {duration((one.now - since).total_seconds())}, since {_time(since)}" if since else ""
+    lasted = f" for {duration((one.now - since).total_seconds())}, since {moment(since)}" if since else ""
     reason = f", reason {status.phase_reason}" if status.phase_reason else ""
     lines = [
         f"{owner.namespace}/{owner.name}: {status.phase.value}{lasted}{reason}",
@@ -182,7 +182,7 @@ def _watch_rows(one: Explanation) -> list[tuple[str, str]]:
         (
             "status",
             f"{condition.type.value}={condition.status.value} {condition.reason} since "
-            f"{_time(condition.last_transition_time)}{': ' if condition.message else ''}{condition.message}",
+            f"{moment(condition.last_transition_time)}{': ' if condition.message else ''}{condition.message}",
         )
         for condition in one.watch_in_status
     ]
@@ -203,7 +203,7 @@ def _calibration_words(one: Explanation) -> str:
         ("TPOT", known.tpot_seconds, "{:.4f} s"),
     ]
     figures = ", ".join(f"{name} {form.format(value)}" for name, value, form in parts if value is not None)
-    return f"{figures or 'no figures'} (from {known.source}, {_time(known.since)})"
+    return f"{figures or 'no figures'} (from {known.source}, {moment(known.since)})"
 
 
 def _report_rows(report: WatchReport) -> list[tuple[str, str]]:
@@ -215,7 +215,7 @@ def _report_rows(report: WatchReport) -> list[tuple[str, str]]:
     if report.comparison is not None:
         found = report.comparison
         rows.append(
-            ("comparison", f"{found.verdict.value} {found.reason}: {found.message} (since {_time(found.since)})")
+            ("comparison", f"{found.verdict.value} {found.reason}: {found.message} (since {moment(found.since)})")
         )
     rows += [("suspicion", suspicion_words(finding)) for finding in report.suspicions]
     return rows if report.suspicions else [*rows, ("suspicion", "none")]
@@ -236,7 +236,7 @@ def window_words(window: ArmWindow) -> str:
         ("4xx {:.2%}", window.client_error_share),
     ]
     figures = ", ".join(form.format(value) for form, value in parts if value is not None)
-    span = f"{_time(window.start)} to {_time(window.end)}: " if window.start and window.end else ""
+    span = f"{moment(window.start)} to {moment(window.end)}: " if window.start and window.end else ""
     return f"{span}{window.answer.value}{', ' if figures else ''}{figures}"
 
 
@@ -244,13 +244,13 @@ def suspicion_words(finding: Suspicion) -> str:
     """Signal, stage and whose fault, with the numbers."""
     return (
         f"{finding.signal.value} {finding.stage.value} ({finding.severity.value}, {finding.attribution.value}) "
-        f"since {_time(finding.since)}: {finding.message}"
+        f"since {moment(finding.since)}: {finding.message}"
     )
 
 
 def _decision_words(record: DecisionRecord) -> str:
     verdict = f" ({record.verdict.value})" if record.verdict is not None else ""
-    return f"{record.action} {record.reason}{verdict} at {_time(record.time)}: {record.message}"
+    return f"{record.action} {record.reason}{verdict} at {moment(record.time)}: {record.message}"
 
 
 def _decision_row(record: DecisionRecord) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ def _decision_row(record: DecisionRecord) -> tuple[str, ...]:
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     evidence = f" [evidence: {', '.join(names[:NAMES_SHOWN])}{more}]" if names else ""
     verdict = record.verdict.value if record.verdict is not None else "-"
-    return _time(record.time) or "", record.action, verdict, record.reason, record.message + evidence
+    return moment(record.time) or "", record.action, verdict, record.reason, record.message + evidence
 
 
 def _gate_json(shown: ShownGate) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     if isinstance(value, datetime):
-        return _time(value)
+        return moment(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if hasattr(value, "to_wire"):
@@ -308,11 +308,12 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def moment(when: datetime | None) -> str | None:
+    """RFC 3339 in UTC, as kubectl shows times."""
+    return None if when is None else when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _table(rows: tuple[tuple[str, ...], ...]) -> list[str]:
+def aligned(rows: tuple[tuple[str, ...], ...]) -> list[str]:
     """Rows with aligned columns; the last filled cell of a row is not padded, lines of text are not cut."""
     columns = max(len(row) for row in rows)
     widths = [max((len(row[at]) for row in rows if at < len(row) - 1), default=0) for at in range(columns)]
@@ -323,5 +324,6 @@ def _padded(row: tuple[str, ...], section: Section) -> tuple[str, ...]:
     return (*row, *([""] * (len(section.columns) - len(row))))
 
 
-def _cell(value: str) -> str:
+def escaped(value: str) -> str:
+    """A cell of a Markdown table."""
     return value.replace("|", "\\|").replace("\n", " ")

@@ -43,6 +43,8 @@ class Picture:
     unknown: frozenset[Source] = frozenset()
     """Sources that could not be seen: gates that rest on them are not known."""
     notes: tuple[str, ...] = ()
+    pods_seen: bool = True
+    """False: arms are those that status counts, and their pods have no names."""
 
     @property
     def status(self) -> DeploymentStatus:
@@ -129,7 +131,7 @@ def picture(
         serving, bench = _from_status(owner, owner.status, obs)
         obs = replace(obs, arms=serving, bench=bench)
         said.append("pods are those that status counted last; the objects themselves were not given")
-    return Picture(obs, tuple(bodies), frozenset(unknown), (*said, *_doubts(obs, owner, maps)))
+    return Picture(obs, tuple(bodies), frozenset(unknown), (*said, *_doubts(obs, owner, maps)), seen)
 
 
 def _observed(
