@@ -30,7 +30,7 @@ from e2e.road.example import (
 )
 from e2e.road.install import OPERATOR_NAMESPACE, build_images, deployment_name, install, print_objects
 from e2e.road.narrator import Narrator
-from e2e.road.recorder import Recorder
+from e2e.road.recorder import Recorder, utc
 from e2e.road.report import write_report
 from e2e.road.traffic_process import TrafficProcess
 from e2e.road.verify import Check, Road, alerts, rollbacks_counted, verify
@@ -62,8 +62,11 @@ class Wanted:
         return Wanted(decay, os.environ.get("CLUSTER", "embedded"))
 
 
-def prepare(access: Access) -> Object:
-    """The example applied in a namespace of its own, after what an earlier run left is gone. Returns the object."""
+def prepare(access: Access) -> tuple[Object, float]:
+    """The example applied in a namespace of its own, after what an earlier run left is gone.
+
+    Returns the object and the moment of the apply: the zero of every time that the transcript and the report show.
+    """
     if access.get("namespace", PLACE.namespace) is not None:
         remove(access, PLACE)
     example = overlaid(load_quickstart(), PLACE)
@@ -73,10 +76,12 @@ def prepare(access: Access) -> Object:
     )
     print_objects([example])
     print(flush=True)
+    began = time.time()
     access.apply(objects)
     applied = access.get(RESOURCE, PLACE.name, PLACE.namespace)
     assert applied is not None
-    return applied
+    print(f"times below: minutes and seconds since the apply at {utc(began)}\n", flush=True)
+    return applied, began
 
 
 def remove(access: Access, place: Place) -> None:
@@ -143,7 +148,7 @@ def summary(checks: Sequence[Check], minutes: float, report: Path) -> None:
         print(f"{'ok' if check.passed else 'NO':<4}{check.name:<{width}}  {said}")
     failed = sum(not check.passed for check in checks)
     verdict = "the road is confirmed" if failed == 0 else f"{failed} of {len(checks)} checks failed"
-    print(f"\n{verdict} after {minutes:.1f} minutes; report: {report}")
+    print(f"\n{verdict} after {minutes:.1f} minutes, cluster and images included; report: {report}")
 
 
 def look_around(access: Access) -> None:
@@ -171,11 +176,10 @@ def run(wanted: Wanted) -> int:
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     print(f"specfleet runs in namespace {OPERATOR_NAMESPACE} ({image})", flush=True)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    began = time.time()
-    applied = prepare(access)
+    applied, began = prepare(access)
     rollbacks = rollbacks_counted(access, PLACE)
     recorder = Recorder(access, PLACE)
-    narrator = Narrator(recorder)
+    narrator = Narrator(recorder, began)
     requests = FOLDER / f"requests-{wanted.decay}.jsonl"
     requests.unlink(missing_ok=True)
     traffic = TrafficProcess(access.gateway_url, PLACE.hostname, str(applied["spec"]["model"]["name"]), requests)

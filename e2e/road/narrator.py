@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from e2e.road.access import Object, RoadError
-from e2e.road.recorder import Recorder, seconds_of
+from e2e.road.recorder import Recorder, elapsed, seconds_of
 
 COLOURS = {"Pass": "32", "Fail": "31", "Inconclusive": "33", "Error": "33"}
 WIDTH = 118
@@ -30,8 +30,7 @@ class Narrator:
 
     def say(self, what: str, text: str, moment: float | None = None, verdict: str | None = None) -> None:
         """One line: elapsed time, subject, text."""
-        elapsed = max(0.0, (moment or time.time()) - self.began)
-        stamp = f"{int(elapsed) // 60:3d}:{int(elapsed) % 60:02d}"
+        stamp = f"{elapsed((moment or time.time()) - self.began):>6}"
         subject = f"{what:<{INDENT - 8}}"
         if self.colour and verdict in COLOURS:
             subject = f"\033[{COLOURS[str(verdict)]}m{subject}\033[0m"

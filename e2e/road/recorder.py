@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -138,6 +138,17 @@ def _shares(sample: Sample) -> dict[str, float]:
 def seconds_of(moment: str | None) -> float | None:
     """Unix seconds of a Kubernetes timestamp."""
     return None if moment is None else datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+
+
+def utc(moment: float) -> str:
+    """A moment (Unix seconds) as people read it."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def elapsed(seconds: float) -> str:
+    """Minutes and seconds since the start, the same in transcript and report; what came before it is 0:00."""
+    whole = int(max(0.0, seconds))
+    return f"{whole // 60}:{whole % 60:02d}"
 
 
 def find_decision(decisions: list[Object], action: str, **fields: Any) -> Object | None:

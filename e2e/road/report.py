@@ -10,7 +10,7 @@ from pathlib import Path
 from e2e.road import outcomes
 from e2e.road.access import RoadError
 from e2e.road.plot import Line, Mark, Plot
-from e2e.road.recorder import seconds_of
+from e2e.road.recorder import elapsed, seconds_of, utc
 from e2e.road.verify import Check, Road
 
 STEP_SECONDS = 2
@@ -40,13 +40,18 @@ def write_report(road: Road, checks: Sequence[Check], ended: float, injected: fl
 <title>specfleet demo: {html.escape(road.place.name)}</title><style>{STYLE}</style></head><body>
 <h1>specfleet: the road of <code>{html.escape(road.place.namespace)}/{html.escape(road.place.name)}</code></h1>
 <p>{passed} of {len(checks)} checks passed; {seconds / 60:.1f} minutes; {_traffic_words(totals)}.
-Vertical lines are decisions, numbered as in the table below; the shaded part is after the drafts stopped fitting.</p>
+Times are minutes and seconds since the apply at {utc(road.began)}, as in the transcript.
+Vertical lines are decisions, numbered as in the table below{_shade_words(injected)}.</p>
 {"".join(plots)}
 <h2>Decisions</h2>{_decisions(road)}
 <h2>Checks</h2>{_checks(checks)}
 </body></html>
 """
     path.write_text(text, encoding="utf-8")
+
+
+def _shade_words(injected: float | None) -> str:
+    return "; the shaded part is after the drafts stopped fitting" if injected is not None else ""
 
 
 def _traffic_words(totals: outcomes.Totals | None) -> str:
@@ -162,15 +167,16 @@ def _client(road: Road, seconds: float) -> list[Line]:
 def _decisions(road: Road) -> str:
     rows = []
     for number, one in enumerate(road.recorder.decisions, 1):
-        moment = (seconds_of(one["time"]) or road.began) - road.began
+        moment = seconds_of(one["time"])
+        assert moment is not None
         verdict = one.get("verdict") or ""
         rows.append(
-            f"<tr><td>{number}</td><td>{int(moment) // 60}:{int(moment) % 60:02d}</td>"
+            f"<tr><td>{number}</td><td>{elapsed(moment - road.began)}</td><td>{utc(moment)[11:19]}</td>"
             f"<td>{html.escape(one['action'])}</td>"
             f'<td style="color:{COLOURS.get(verdict, "inherit")}">{verdict}</td>'
             f"<td>{html.escape(one['reason'])}: {html.escape(one.get('message', ''))}</td></tr>"
         )
-    head = "<tr><th>#</th><th>time</th><th>decision</th><th>verdict</th><th>evidence</th></tr>"
+    head = "<tr><th>#</th><th>since apply</th><th>UTC</th><th>decision</th><th>verdict</th><th>evidence</th></tr>"
     return f"<table>{head}{''.join(rows)}</table>"
 
 
