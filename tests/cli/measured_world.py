@@ -3,14 +3,14 @@ Prometheus, and the operator's own collector and watch report to decide()."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 from specfleet.api import names
 from specfleet.api.base import API_VERSION
 from specfleet.api.status import ArmRole
-from specfleet.decide.observation import ArmView, Observation
+from specfleet.decide.observation import ArmView
 from specfleet.decide.plan import Plan
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_report import UNKNOWN_REPORT, WatchReport
@@ -43,6 +43,8 @@ class MeasuredWorld(World):
     acceptance: tuple[float, ...] = GOOD
     plain_step_seconds: float = 0.02
     speculative_step_seconds: float = 0.024
+    slow_fingerprint: str = ""
+    """An arm whose steps take three times as long."""
     engines: dict[str, EngineModel] = field(default_factory=dict)
     collector: Collector = field(default_factory=Collector)
     watch: Watch = field(default_factory=Watch)
@@ -94,6 +96,8 @@ class MeasuredWorld(World):
             engine.requests_per_second = self.requests_per_second / len(serving)
             engine.acceptance = self.acceptance if drafts else None
             engine.step_seconds = self.speculative_step_seconds if drafts else self.plain_step_seconds
+            if self.slow_fingerprint and self.slow_fingerprint in name:
+                engine.step_seconds *= 3
             engine.run(seconds, lambda mean: float(rng.poisson(mean)))
 
     def _scrape(self) -> None:
@@ -102,16 +106,13 @@ class MeasuredWorld(World):
 
     def _look(self) -> None:
         """The telemetry tick of the operator."""
-        obs = super().observation()
+        obs = self.observation()
         if obs.status.stable is None:
             return
         target = watch_target(obs, obs.status, self.now)
         server = MetricsServer(self.fake.url, timeout_seconds=5)
         self.watch.observe(self.now, asyncio.run(self.collector.tick({server: [target]}, self.now)))
         self.seen = self.watch.report(target.key)
-
-    def observation(self) -> Observation:
-        return super().observation()
 
     def objects(self) -> list[dict[str, Any]]:
         """What `kubectl get sd,sb` would print now."""
@@ -120,7 +121,3 @@ class MeasuredWorld(World):
         kind = {"apiVersion": API_VERSION, "kind": "SpeculativeDeployment"}
         body = {**kind, "metadata": dict(owner.metadata), "spec": self.spec, "status": self.status.to_wire()}
         return [body, *(speculative_benchmark(owner, one) for one in self.evidence)]
-
-
-def moment(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

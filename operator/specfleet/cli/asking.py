@@ -1,6 +1,7 @@
 """Asks Prometheus what the operator's watch would say, with the operator's own collector and watch."""
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -28,14 +29,24 @@ def metrics_server(url: str, owner: SpeculativeDeployment, token_file: str | Non
     return MetricsServer(url, bearer_token=token, tenant=tenant, timeout_seconds=TIMEOUT_SECONDS)
 
 
-def ask_watch(server: MetricsServer, target: Target, now: datetime, replay_seconds: float | None = None) -> WatchReport:
-    """The report at `now` of a fresh watch, as after a restart of the operator: it reads the windows again."""
-    collector = Collector() if replay_seconds is None else Collector(replay_seconds)
+def ask_watch(server: MetricsServer, target: Target, now: datetime, begin: datetime | None = None) -> WatchReport:
+    """The report at `now` of a fresh watch, as after a restart of the operator: it reads the windows again.
+
+    `begin`: from when on it is to have watched; default: as long as an operator reads back.
+    """
+    seconds = None if begin is None else (now - begin).total_seconds() + target.window_seconds
+    collector = Collector() if seconds is None else Collector(seconds)
     watch = Watch()
 
+    async def look(then: datetime, at: Target) -> None:
+        feeds = await collector.tick({server: [at]}, then)
+        watch.observe(then, feeds)
+
     async def read() -> None:
-        feeds = await collector.tick({server: [target]}, now)
-        watch.observe(now, feeds)
+        known = target.calibration.since if target.calibration is not None else target.since
+        if begin is not None and begin < min(known, target.since):
+            await look(min(target.since, now), replace(target, since=begin))
+        await look(now, target)
 
     try:
         asyncio.run(read())

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType
 from specfleet.api.status import (
@@ -95,20 +95,26 @@ class Replayer:
 
     def _report(self, status: DeploymentStatus, pods: Sequence[SeenPod], now: datetime, begin: float) -> WatchReport:
         target = watch_target(self._observation(status, pods, now), status, now)
-        report = ask_watch(self.server, target, now, now.timestamp() - begin + target.window_seconds)
+        report = ask_watch(self.server, target, now, datetime.fromtimestamp(begin, UTC))
         if report.answer in UNKNOWN_ANSWERS:
             raise DataGoneError(f"{report.answer.value}: {report.message}")
         return report
 
     def _begun(self, record: DecisionRecord, context: DecisionContext) -> float:
-        """Where the detectors began: at the promotion, at most a week back. A canary begins with its step."""
+        """Since when the arm was watched: from its canary on before, from its promotion on after; a week at most."""
         since = (context.since or record.time).timestamp()
         if context.phase is Phase.CANARY:
-            return since
+            begun = self._last(record, ("StartCanary", "TryRevision")) or record
+            return max(min(since, begun.time.timestamp()), since - LONGEST_REPLAY_SECONDS)
         promoted = self._promotion(record, context)
         known = self.obs.status.calibration
-        begun = promoted.time if promoted is not None else known.since if known is not None else record.time
-        return max(min(since, begun.timestamp()), record.time.timestamp() - LONGEST_REPLAY_SECONDS)
+        moment = promoted.time if promoted is not None else known.since if known is not None else record.time
+        return max(min(since, moment.timestamp()), record.time.timestamp() - LONGEST_REPLAY_SECONDS)
+
+    def _last(self, record: DecisionRecord, actions: tuple[str, ...]) -> DecisionRecord | None:
+        """The last decision of these kinds up to a record."""
+        found = [one for one in self.history if one.action in actions and one.time <= record.time]
+        return found[-1] if found else None
 
     def _promotion(self, record: DecisionRecord, context: DecisionContext) -> DecisionRecord | None:
         """The decision that promoted the arm which was watched."""
@@ -139,10 +145,13 @@ class Replayer:
     def _of_canary(self, promoted: DecisionRecord, context: DecisionContext) -> Calibration | None:
         """As promote() wrote it down."""
         since, at = (context.since or promoted.time).timestamp(), promoted.time.timestamp()
-        pods = self._pods(since, at)
+        begin = self._begun(promoted, context)
+        pods = self._pods(begin, at)
         check_coverage(pods, context, since, at)
-        status = self._status(promoted, context, None, pods)
-        report = self._report(status, pods, promoted.time + timedelta(seconds=1), since)
+        if min(pod.first for pod in pods) > begin + MISSING_SECONDS:
+            raise DataGoneError("what was normal for the arm cannot be worked out again: Prometheus lacks its canary")
+        status = self._status(promoted, context, None, [pod for pod in pods if pod.during(since, at)])
+        report = self._report(status, pods, promoted.time + timedelta(seconds=1), begin)
         turn = Turn(self._observation(status, pods, promoted.time, report), status)
         promote(turn, "")
         return turn.status.calibration
@@ -193,15 +202,11 @@ class Replayer:
 
     def _investigation(self, record: DecisionRecord, since: datetime) -> Investigation:
         """The case as it stood: its opening, and the stage that this kind of decision belongs to."""
-        opened = next(
-            (one for one in reversed(self.history) if one.action == "Investigate" and one.time <= record.time), None
-        )
+        opened = self._last(record, ("Investigate",))
         if opened is None:
             raise DataGoneError("the decision that opened the investigation is not in history any more")
         stage = _STAGES.get(record.action, "Attribute")
-        probe = next(
-            (one for one in reversed(self.history) if one.action == "RestartProbe" and one.time <= since), None
-        )
+        probe = self._last(record, ("RestartProbe",))
         measured = record.action in ("RestartRest", "RestartProbeFailed")
         named = re.search(r"pod (\S+)", probe.message) if probe is not None and measured else None
         return Investigation(
