@@ -27,6 +27,14 @@ PHASE_MEANS: Mapping[Phase, str] = {
 }
 
 
+_CAUSES: Mapping[Phase, str] = {
+    Phase.ROLLING_BACK: "RollBack",
+    Phase.ROLLED_BACK: "RollBack",
+    Phase.EXHAUSTED: "RollBack",
+    Phase.HELD: "Hold",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A title and its rows; a row's cells are columns."""
@@ -97,10 +105,18 @@ def _head(one: Explanation) -> list[str]:
     ]
     if one.in_flight:
         lines.append(f"  in flight  {one.in_flight}")
-    if status.last_decision is not None:
-        lines.append(f"  because    {_decision_words(status.last_decision)}")
+    cause = _cause(one)
+    if cause is not None:
+        lines.append(f"  because    {_decision_words(cause)}")
     lines.append(f"  waits for  {_waits_for(one)}")
     return lines
+
+
+def _cause(one: Explanation) -> DecisionRecord | None:
+    """The decision that led to the phase: after a roll-back not its completion, but what it was for."""
+    action = _CAUSES.get(one.status.phase)
+    found = (record for record in reversed(one.status.history) if record.action == action)
+    return next(found, one.status.last_decision)
 
 
 def _waits_for(one: Explanation) -> str:
@@ -163,14 +179,16 @@ def _gate_rows(gates: Iterable[ShownGate]) -> tuple[tuple[str, ...], ...]:
 
 def _has_of_needs(gate: Gate) -> str:
     left = f", {duration(gate.left_seconds)} left" if gate.left_seconds is not None else ""
-    return f"{_amount(gate.has, gate.unit)} of {_amount(gate.needs, gate.unit)}{left}"
+    if isinstance(gate.has, str) or isinstance(gate.needs, str):
+        return f"{_amount(gate.has, gate.unit)}, needs {_amount(gate.needs, gate.unit)}{left}"
+    return f"{_amount(gate.has, '')} of {_amount(gate.needs, gate.unit)}{left}"
 
 
 def _amount(value: float | str, unit: str) -> str:
     if isinstance(value, str):
         return value
     if not math.isfinite(value):
-        return "ever"
+        return "long ago"
     number = f"{value:.0f}"
     return f"{number} {unit}".rstrip()
 
@@ -286,7 +304,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return moment(value)
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(f"{value:.9g}") if math.isfinite(value) else None
     if hasattr(value, "to_wire"):
         return value.to_wire()
     return getattr(value, "value", value)
