@@ -34,6 +34,9 @@ PROSE = (
 )
 WORDS = PROSE.split(" ")
 SAMPLED_SHARE = 0.3
+PROMPT_WORDS = (12, 40, 120, 300)
+ANSWER_TOKENS = (16, 32, 64, 96, 128, 160)
+LONGEST_TOKENS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ class Aim:
     seconds: float = 1800.0
     most_requests: int = 40_000
     most_open: int = 400
+    prompt_words: tuple[int, ...] = PROMPT_WORDS
+    """Lengths of short requests' prompts; a real engine on two cores reads 100 tokens a second while it decodes."""
+    answer_tokens: tuple[int, ...] = ANSWER_TOKENS
+    longest_tokens: int = LONGEST_TOKENS
+    """Bound of a long stream: with its prompt it must fit in the engine's context."""
 
 
 @dataclass
@@ -108,7 +116,7 @@ class Traffic:
         if await self._stopped_within(place * LONG_STREAM_SECONDS / max(1, self.aim.long_streams)):
             return
         while not self._stopped.is_set() and self.sent < self.aim.most_requests:
-            tokens = int(self.fastest * LONG_STREAM_SECONDS)
+            tokens = min(self.aim.longest_tokens, int(self.fastest * LONG_STREAM_SECONDS))
             body = self._body(tokens, streamed=True) | {"prompt": self._text(60), "ignore_eos": True}
             await self._send(session, self._next(), "long", "/v1/completions", body)
             if await self._stopped_within(0.2):
@@ -121,8 +129,8 @@ class Traffic:
 
     def _short(self) -> tuple[str, str, dict[str, Any]]:
         streamed = self.chance.random() < 0.6
-        body = self._body(self.chance.choice((16, 32, 64, 96, 128, 160)), streamed)
-        text = self._text(self.chance.choice((12, 40, 120, 300)))
+        body = self._body(self.chance.choice(self.aim.answer_tokens), streamed)
+        text = self._text(self.chance.choice(self.aim.prompt_words))
         if self.chance.random() < SAMPLED_SHARE:
             body["temperature"] = 0.7
         kind = "stream" if streamed else "plain"
@@ -168,6 +176,7 @@ class Traffic:
             finish_reason=seen.finish_reason,
             tokens=seen.tokens,
             done_seen=seen.done,
+            fingerprint=seen.fingerprint,
             fault=fault_of(seen.status, error, bool(body["stream"]), seen.finish_reason, seen.done),
         )
         self.log.write(to_line(outcome) + "\n")
@@ -189,6 +198,7 @@ class _Seen:
     finish_reason: str | None = None
     tokens: int = 0
     done: bool = False
+    fingerprint: str | None = None
 
     async def read_stream(self, chunks: AsyncIterator[bytes]) -> None:
         """Server-sent events to their end."""
@@ -218,6 +228,7 @@ class _Seen:
             self.finish_reason = f"error: {answer['error']}"
         for choice in answer.get("choices", []):
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        self.fingerprint = answer.get("system_fingerprint") or self.fingerprint
         usage = answer.get("usage")
         if usage:
             self.tokens = int(usage.get("completion_tokens", 0))
@@ -233,10 +244,27 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=6.0, help="short requests per second")
     parser.add_argument("--long-streams", type=int, default=3, help="streams of over a minute that are always open")
     parser.add_argument("--seconds", type=float, default=1800.0, help="end by itself after so long")
+    parser.add_argument("--prompt-words", type=_numbers, default=PROMPT_WORDS, help="lengths, separated by commas")
+    parser.add_argument("--answer-tokens", type=_numbers, default=ANSWER_TOKENS, help="likewise")
+    parser.add_argument("--longest-tokens", type=int, default=LONGEST_TOKENS, help="bound of a long stream")
     given = parser.parse_args(arguments)
-    aim = Aim(given.url, given.host, given.model, given.rate, given.long_streams, given.seconds)
+    aim = Aim(
+        given.url,
+        given.host,
+        given.model,
+        given.rate,
+        given.long_streams,
+        given.seconds,
+        prompt_words=given.prompt_words,
+        answer_tokens=given.answer_tokens,
+        longest_tokens=given.longest_tokens,
+    )
     with given.log.open("w", encoding="utf-8") as log:
         asyncio.run(_run(aim, log))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
 
 
 async def _run(aim: Aim, log: TextIO) -> None:

@@ -24,6 +24,8 @@ class TrafficProcess:
     rate: float = 6.0
     long_streams: int = 3
     seconds: float = 2400.0
+    more: tuple[str, ...] = ()
+    """More arguments of e2e.road.traffic."""
     _process: subprocess.Popen[bytes] | None = field(default=None)
 
     def answers(self) -> bool:

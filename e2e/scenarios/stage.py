@@ -136,19 +136,27 @@ def on_stage(
     long_streams: int = 2,
 ) -> Iterator[Stage]:
     """Apply the example with `changes` in a namespace and remove it afterwards."""
-    place = Place(space, name)
+    body = overlaid(load_quickstart(), Place(space, name), changes)
+    with performed(access, body, [faults_secret(space, [])], rate, long_streams) as stage:
+        yield stage
+
+
+@contextmanager
+def performed(
+    access: Access, body: Object, before: Sequence[Object], rate: float, long_streams: int, more: tuple[str, ...] = ()
+) -> Iterator[Stage]:
+    """Apply a deployment of one's own, after what it needs, and remove it afterwards. `more`: options of the client."""
+    place = Place(body["metadata"]["namespace"], body["metadata"]["name"])
     LOGS.mkdir(parents=True, exist_ok=True)
-    body = overlaid(load_quickstart(), place, changes)
-    access.apply([namespace(space)])
+    access.apply([namespace(place.namespace)])
     remove(access, place)
-    print(f"\n{space}/{name}", flush=True)
-    access.apply([faults_secret(space, []), body])
+    print(f"\n{place.namespace}/{place.name}", flush=True)
+    access.apply([*before, body])
     recorder = Recorder(access, place)
-    log: Path = LOGS / f"requests-{space}-{name}.jsonl"
+    log: Path = LOGS / f"requests-{place.namespace}-{place.name}.jsonl"
     log.unlink(missing_ok=True)
-    traffic = TrafficProcess(
-        access.gateway_url, place.hostname, str(body["spec"]["model"]["name"]), log, rate, long_streams
-    )
+    served = str(body["spec"]["model"].get("servedName", body["spec"]["model"]["name"]))
+    traffic = TrafficProcess(access.gateway_url, place.hostname, served, log, rate, long_streams, more=more)
     stage = Stage(access, place, recorder, Narrator(recorder), traffic)
     recorder.start()
     try:
