@@ -119,6 +119,8 @@ class World:
     requests_per_second: float = 4.0
     """User requests over all pods; 0: no traffic."""
     name: str = "llama"
+    change_gain: Callable[[str, str], float] = lambda tier, piece: 1.0
+    """Old plain arm / new plain one, where a changed engine is measured."""
     answer: Answer = Answer.OK
     message: str = "scripted"
     suspicions: tuple[Suspicion, ...] = ()
@@ -257,9 +259,9 @@ class World:
 
     def _runs(self, job: JobIntent) -> list[RunSummary]:
         runs = []
-        listed = {one.fingerprint: one for one in _wanted(self._spec_text()).proposers}
-        arm = listed.get(job.arms.get(ArmRole.SPECULATIVE, ""))
-        gain = self.gains.get(arm.label, self.gain) if arm is not None else self.gain
+        wanted = _wanted(self._spec_text())
+        arm = {one.fingerprint: one for one in wanted.proposers}.get(job.arms.get(ArmRole.SPECULATIVE, ""))
+        gain = self.change_gain if job.purpose == "Change" else self.gains.get(arm.label if arm else "", self.gain)
         for index, (tier, piece) in enumerate(job.cells):
             for place, role in enumerate(job.arms):
                 speedup = gain(tier, piece) if role is ArmRole.SPECULATIVE else 1.0

@@ -89,11 +89,13 @@ class BenchmarkEvidenceSpec(ApiModel):
 
     deployment: str = Field(description="Name of the SpeculativeDeployment.")
     benchmark: str = Field(description="status.benchmark.id it belongs to.")
-    purpose: str = Field(description="Qualify, Confirm, Suspicion or Capacity.")
+    purpose: str = Field(description="Qualify, Confirm, Suspicion, Change or Capacity.")
     unit: str = Field(description="What one Job measured: a pair (p0), or one arm's half of it (p0a, p0b).")
     pair: int = Field(ge=0, description="Index of the pair.")
-    baseline: str = Field(description="Requested fingerprint of the plain arm.")
-    candidate: str = Field(description="Requested fingerprint of the speculative arm.")
+    baseline: str = Field(description="Requested fingerprint of the plain arm; in a Change, of the one that served.")
+    candidate: str = Field(
+        description="Requested fingerprint of the speculative arm; in a Change, of the new plain one."
+    )
     proposer: str = Field(description="Short form of the proposer.")
     candidates: int = Field(
         1, ge=1, le=64, description="Candidates among which the error is shared (Holm); 1: a question of its own."

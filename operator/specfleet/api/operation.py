@@ -164,8 +164,9 @@ class RemediesSpec(ApiModel):
     confirm_seconds: int = Field(600, ge=1, description="Length of the confirmation after a suspicion.")
     on_change: str = Field(
         "Rebenchmark",
-        pattern="^(Rebenchmark|Hold)$",
-        description="What a change of model or engine does: prove the new revision, or wait for a person.",
+        pattern="^(Rebenchmark|Canary|Hold)$",
+        description="What a change of model or engine does: Rebenchmark measures the new plain arm against the one "
+        "that serves and then canaries it, Canary goes to the canary at once, Hold waits for a person.",
     )
     rollback_error_share_ratio: Probability = Field(
         0.01, description="Hard fault: error share above the plain arm's by this much (lower bound)."

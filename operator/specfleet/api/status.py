@@ -121,6 +121,25 @@ class SearchStatus(StatusModel):
     gpu_hours: float = Field(0.0, description="Spent on this search so far.")
 
 
+class ChangeStatus(StatusModel):
+    """What the benchmark of a changed model or engine said: the new plain arm against the plain arm that serves."""
+
+    stable: str = Field(description="Requested fingerprint of the plain arm that served.")
+    baseline: str = Field(description="Requested fingerprint of the new plain arm.")
+    verdict: Verdict
+    reason: str
+    message: str = Field("", max_length=2048)
+    gain_ratio: float | None = Field(None, description="New over old, of the objective; below zero: slower.")
+    lower: float | None = None
+    upper: float | None = None
+    replaced_gain_ratio: float | None = Field(
+        None, description="Gain of the proposer that was promoted on the old one."
+    )
+    serve: str | None = Field(
+        None, description="What the three-way comparison says: OldStable, NewBaseline or NewSpeculative."
+    )
+
+
 class TierChoice(StatusModel):
     """What serves one load tier best."""
 
@@ -155,8 +174,11 @@ class BenchmarkProgress(StatusModel):
     """The benchmark in flight. `id` is part of the names of its Jobs and evidence, so that nothing is run twice."""
 
     id: str
-    purpose: str = Field(description="Qualify, Confirm or Suspicion.")
-    candidate: str = Field(description="Fingerprint of the speculative arm under test.")
+    purpose: str = Field(description="Qualify, Confirm, Suspicion or Change.")
+    candidate: str = Field(description="Fingerprint of the arm under test.")
+    baseline: str | None = Field(
+        None, description="Fingerprint of the arm that it is measured against; absent: the plain arm of the spec."
+    )
     started: datetime
     pairs_planned: int
     pairs_done: int = 0
@@ -261,6 +283,7 @@ class DeploymentStatus(StatusModel):
     candidate: str | None = Field(None, description="Requested fingerprint of the proposer under trial.")
     trials: list[TrialStatus] = Field(default_factory=list, max_length=64, description="Candidates judged so far.")
     search: SearchStatus | None = None
+    change: ChangeStatus | None = None
     recommendation: Recommendation | None = None
     arms: list[ArmStatus] = Field(default_factory=list, max_length=8)
     benchmark: BenchmarkProgress | None = None

@@ -417,7 +417,7 @@ def _load(
         index = number
         while time.monotonic() - begun < seconds:
             body = {
-                "model": plan["model"],
+                "model": arm["model"],
                 "prompt": prompts[index % len(prompts)],
                 "max_tokens": run["output_tokens"],
                 "temperature": run["temperature"],
@@ -587,7 +587,7 @@ def bench_command(plan: Json, arm: Json, run: Run, dataset: Path, result: Path) 
     command = [
         *plan["bench_command"],
         *("--backend", "vllm", "--base-url", arm["url"], "--endpoint", plan["endpoint"]),
-        *("--model", plan["model"], "--tokenizer", plan["tokenizer"]),
+        *("--model", arm["model"], "--tokenizer", plan["tokenizer"]),
         *("--dataset-name", "custom", "--dataset-path", str(dataset), "--custom-output-len", str(run["output_tokens"])),
         *("--disable-shuffle", "--skip-chat-template", "--disable-tqdm"),
         *("--num-prompts", str(run["requests"]), "--seed", str(run["seed"])),
@@ -848,15 +848,15 @@ def probe_agreement(session: Session) -> None:
     if not probe:
         return
     prompts = build_prompts(session.source, "", probe["prompts"], 64, session.characters_per_token, probe["seed"])
-    greedy = {"model": session.plan["model"], "max_tokens": probe["max_tokens"], "temperature": 0}
+    greedy = {"max_tokens": probe["max_tokens"], "temperature": 0}
     for name, role in (("baseline", "baseline"), ("baseline-again", "baseline"), ("speculative", "speculative")):
         arm = session.plan["arms"].get(role)
         if arm is None:
             continue
         session.bench.check()
 
-        def ask(prompt: str, url: str = arm["url"]) -> str:
-            status, answer = post(url, "/v1/completions", {**greedy, "prompt": prompt}, 120.0)
+        def ask(prompt: str, url: str = arm["url"], model: str = arm["model"]) -> str:
+            status, answer = post(url, "/v1/completions", {**greedy, "model": model, "prompt": prompt}, 120.0)
             return hashlib.sha256(completion_text(answer).encode()).hexdigest()[:4] if status == 200 else "----"
 
         # A few at a time, the same for all three: one by one they would take longer than a short benchmark.
@@ -890,7 +890,7 @@ def probe_requests(session: Session) -> None:
                 statuses.append(-1)
                 continue
             session.bench.check()
-            body = {"model": session.plan["model"], "max_tokens": 8, "temperature": 0, **probe["body"]}
+            body = {"model": arm["model"], "max_tokens": 8, "temperature": 0, **probe["body"]}
             try:
                 status, answer = post(arm["url"], probe["path"], body, 60.0)
             except (OSError, http.client.HTTPException):
@@ -976,7 +976,7 @@ def run_pair(session: Session) -> None:
     plan = session.plan
     first = plan["arms"][plan["runs"][0]["arm"]] if plan["runs"] else next(iter(plan["arms"].values()))
     try:
-        session.characters_per_token = characters_per_token(first["url"], plan["model"], session.source)
+        session.characters_per_token = characters_per_token(first["url"], first["model"], session.source)
         probe_requests(session)
         probe_agreement(session)
     except (OSError, http.client.HTTPException) as error:

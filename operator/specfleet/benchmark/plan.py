@@ -41,6 +41,7 @@ class Purpose(StrEnum):
     QUALIFY = "Qualify"
     CONFIRM = "Confirm"
     SUSPICION = "Suspicion"
+    CHANGE = "Change"
     CAPACITY = "Capacity"
 
 
@@ -56,6 +57,8 @@ class ArmTarget:
     """http://POD-IP:PORT, never a Service: counters and requests must meet the same pod."""
     pod: str
     fingerprint: str
+    model: str | None = None
+    """Name by which it is asked; None: the spec's (a changed model has another one than the arm that serves)."""
 
 
 _PROMPT = "The sea is"
@@ -117,14 +120,13 @@ def build_plan(
             f"{len(wanted)} cells make {len(runs)} runs per pair, one Job reports at most {MAX_RUNS_PER_JOB}: "
             "measure them in several Jobs (decide.units cuts them)"
         )
-    paired = chosen is not Purpose.CAPACITY
+    speculates = chosen not in (Purpose.CAPACITY, Purpose.CHANGE)
     seconds = sum(run["run_seconds"] + 3 * run["warmup_seconds"] for run in runs)
     return {
         "version": PLAN_VERSION,
         "benchmark": benchmark,
         "purpose": chosen.value,
         "pair": pair,
-        "model": spec.model.served_name or spec.model.name,
         "tokenizer": spec.model.tokenizer or spec.model.name,
         "endpoint": "/v1/completions",
         "bench_command": ["vllm", "bench", "serve"],
@@ -143,11 +145,16 @@ def build_plan(
             "ttft_slo_seconds": spec.guardrails.ttft_slo_seconds,
         },
         "arms": {
-            role.value: {"url": arm.base_url.rstrip("/"), "pod": arm.pod, "fingerprint": arm.fingerprint}
+            role.value: {
+                "url": arm.base_url.rstrip("/"),
+                "pod": arm.pod,
+                "fingerprint": arm.fingerprint,
+                "model": arm.model or spec.model.served_name or spec.model.name,
+            }
             for role, arm in sorted(arms.items())
         },
-        "agreement": _agreement(benchmark, pair) if paired else None,
-        "request_probes": list(REQUEST_PROBES) if paired and pair == 0 else [],
+        "agreement": _agreement(benchmark, pair) if speculates else None,
+        "request_probes": list(REQUEST_PROBES) if speculates and pair == 0 else [],
         "runs": runs,
     }
 

@@ -40,7 +40,7 @@ class StoredBenchmark:
 
     @property
     def purpose(self) -> str:
-        """Qualify, Confirm or Suspicion."""
+        """Qualify, Confirm, Suspicion or Change."""
         return next((one.purpose for one in self.evidence if one.purpose != "Capacity"), "Capacity")
 
     @property

@@ -18,8 +18,9 @@ from specfleet.cli.stored import (
     read_objects,
     where,
 )
-from specfleet.decide.evidence import BenchmarkVerdict, criteria, judge, judge_suspicion
+from specfleet.decide.evidence import BenchmarkVerdict, criteria
 from specfleet.decide.measure import NAMES_KEPT
+from specfleet.decide.three_way import rule_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +83,16 @@ def chosen(stored: Sequence[StoredBenchmark], name: str | None) -> list[StoredBe
 
 def recompute(stored: StoredBenchmark) -> Recomputed:
     """Judge the stored runs again. Where the record says that the budget had ended, so must the judgement."""
-    rule = judge_suspicion if stored.purpose == "Suspicion" else judge
+    rule = rule_of(stored.purpose)
     spec, record = stored.deployment.spec, stored.decision
     evidence = stored.measured
     if record is not None and len(record.evidence) < NAMES_KEPT:
         evidence = tuple(
             one for one in evidence if any(name.endswith(f"-{one.benchmark}-{one.unit}") for name in record.evidence)
         )
-    verdict = rule(spec, evidence)
+    verdict = rule(spec, evidence, False)
     if verdict.need_more:
-        verdict = rule(spec, evidence, budget_spent=True)
+        verdict = rule(spec, evidence, True)
     if record is None or record.verdict is None:
         return Recomputed(verdict, None)
     if record.verdict is verdict.verdict and record.reason == verdict.reason:
@@ -108,10 +109,11 @@ def recompute(stored: StoredBenchmark) -> Recomputed:
 
 
 def _fingerprints(spec: DeploymentSpec) -> set[str]:
-    """Requested fingerprints of the spec's proposers, as far as they do not depend on ConfigMaps."""
+    """Requested fingerprints of the spec's arms, as far as they do not depend on ConfigMaps."""
     from specfleet.engine.arguments import build_arm
 
-    return {build_arm(spec, one).fingerprint for one in spec.speculation.proposers()} if spec.speculation else set()
+    proposers = spec.speculation.proposers() if spec.speculation else ()
+    return {build_arm(spec, one).fingerprint for one in (None, *proposers)}
 
 
 def _show(stored: StoredBenchmark, result: Recomputed) -> None:

@@ -2,6 +2,7 @@
 
 from specfleet.api import names
 from specfleet.api.base import RawObject
+from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole
 from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts
 from specfleet.benchmark.result import capacity_of
@@ -9,7 +10,7 @@ from specfleet.controller.wanted import WantedArms
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import ArmIntent, JobIntent, Plan
 from specfleet.decide.units import of_benchmark
-from specfleet.engine.arguments import build_arm
+from specfleet.engine.arguments import build_arm, served_name
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
 from specfleet.resources import monitoring, revision, workloads
@@ -85,6 +86,13 @@ def _arm(obs: Observation, intent: ArmIntent, wanted: WantedArms, live: _Live) -
     return None
 
 
+def _spec_of(obs: Observation, fingerprint: str) -> DeploymentSpec:
+    """The spec that an arm was built from: the present one, or that of the revision which serves."""
+    stable = obs.status.stable
+    earlier = obs.revisions.get(stable.name) if stable is not None and obs.wanted(fingerprint) is None else None
+    return earlier if earlier is not None else obs.spec
+
+
 def _benchmark(obs: Observation, plan: Plan, job: JobIntent, live: _Live, prompts: str | None) -> list[RawObject]:
     """The Job and its ConfigMap. Both are made once: what runs is never changed under a run."""
     owner, progress = obs.deployment, plan.status.benchmark
@@ -99,7 +107,8 @@ def _benchmark(obs: Observation, plan: Plan, job: JobIntent, live: _Live, prompt
         pod = next((pod for pod in arm.serving if pod.name == job.pods.get(role)), None) if arm else None
         if pod is None:
             return [body for body in existing if body is not None]
-        targets[role] = ArmTarget(f"http://{pod.ip}:{owner.spec.engine.port}", pod.name, fingerprint)
+        spec = _spec_of(obs, fingerprint)
+        targets[role] = ArmTarget(f"http://{pod.ip}:{spec.engine.port}", pod.name, fingerprint, served_name(spec))
     drawn = build_plan(
         owner.spec,
         job.pair,

@@ -34,7 +34,7 @@ def _retry(turn: Turn) -> str | None:
     if not resting and not (refused and turn.status.phase is Phase.SPECULATIVE):
         return f"retry is for a deployment at rest; this one is {turn.status.phase.value}"
     turn.decide("Retry", "CommandRetry", "a person asked for another attempt")
-    turn.set(revision_refused=None, attempts=None, trials=[], search=None, holds=0)
+    turn.set(revision_refused=None, attempts=None, trials=[], search=None, change=None, holds=0)
     resume(turn, "CommandRetry")
     return None
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from specfleet.api import names
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress, Verdict
-from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, criteria, judge, judge_suspicion
+from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, criteria, judge
 from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.faults import Fault, crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.observation import ArmView, JobView, Observation
 from specfleet.decide.plan import ArmIntent, JobIntent
 from specfleet.decide.search import error_shares
+from specfleet.decide.three_way import rule_of
 from specfleet.decide.turn import Turn
 from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, units
 
@@ -37,6 +38,14 @@ class RoundOver:
 def side_by_side(obs: Observation) -> bool:
     """Both arms up at once need two extra pods; with one they take turns."""
     return obs.spec.capacity.max_extra_replicas >= SIDE_BY_SIDE_EXTRA
+
+
+def fingerprints(obs: Observation, progress: BenchmarkProgress) -> dict[ArmRole, str]:
+    """Requested fingerprints of the two arms. A changed engine is measured against the plain arm that serves."""
+    return {
+        ArmRole.BASELINE: progress.baseline or obs.baseline.fingerprint,
+        ArmRole.SPECULATIVE: progress.candidate,
+    }
 
 
 def job_unit_name(unit: str, progress: BenchmarkProgress) -> str:
@@ -74,14 +83,15 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
     finished = job.finished or turn.now
     seconds = (finished - job.started).total_seconds() * len(unit.roles)
     wanted = turn.obs.wanted(progress.candidate)
-    bench = turn.obs.bench_arm(progress.candidate) or turn.obs.bench_arm(turn.obs.baseline.fingerprint)
+    reference = fingerprints(turn.obs, progress)[ArmRole.BASELINE]
+    bench = turn.obs.bench_arm(progress.candidate) or turn.obs.bench_arm(reference)
     evidence = BenchmarkEvidenceSpec(
         deployment=turn.obs.deployment.name,
         benchmark=progress.id,
         purpose="Capacity" if unit.name == CAPACITY_UNIT else progress.purpose,
         unit=unit.name,
         pair=unit.pair,
-        baseline=turn.obs.baseline.fingerprint,
+        baseline=reference,
         candidate=progress.candidate,
         proposer=wanted.label if wanted else "unknown",
         candidates=_candidates(turn, progress),
@@ -142,8 +152,7 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
     at_look = progress.pairs_done >= MINIMUM_PAIRS
     if not (complete or at_look or spent or failed_capacity):
         return None
-    rule = judge_suspicion if progress.purpose == "Suspicion" else judge
-    verdict = rule(turn.spec, measured, budget_spent=spent or failed_capacity)
+    verdict = rule_of(progress.purpose)(turn.spec, measured, spent or failed_capacity)
     if verdict.need_more and not (spent or failed_capacity):
         if complete and progress.pairs_planned < 2 * spec.pairs:
             turn.set(benchmark=progress.model_copy(update={"pairs_planned": progress.pairs_planned + 1}))
@@ -194,14 +203,12 @@ def evidence_names(turn: Turn) -> tuple[str, ...]:
 
 def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | None:
     now = turn.obs.now
-    moved = engine_mismatch(turn.obs.bench_arm(turn.obs.baseline.fingerprint), turn.obs.bench_arm(progress.candidate))
-    if moved is not None:
+    arms = fingerprints(turn.obs, progress)
+    moved = engine_mismatch(*(turn.obs.bench_arm(one) for one in arms.values()))
+    if moved is not None and progress.baseline is None:
         return Interruption(moved, None)
     timeout = turn.spec.engine.startup_timeout_seconds
-    for role, fingerprint in (
-        (ArmRole.BASELINE, turn.obs.baseline.fingerprint),
-        (ArmRole.SPECULATIVE, progress.candidate),
-    ):
+    for role, fingerprint in arms.items():
         arm = turn.obs.bench_arm(fingerprint)
         full = no_room(arm, now)
         if full is not None:
@@ -216,24 +223,30 @@ def bench_intents(obs: Observation, progress: BenchmarkProgress) -> tuple[tuple[
     """Benchmark pods that should exist now, and the Job to run on them once they are proven."""
     together = side_by_side(obs)
     unit = next_unit(obs.spec, progress, together, obs.evidence)
-    fingerprints = {ArmRole.BASELINE: obs.baseline.fingerprint, ArmRole.SPECULATIVE: progress.candidate}
+    arms = fingerprints(obs, progress)
     if unit is None:
         return (), None
-    up = tuple(fingerprints) if together else unit.roles
+    up = tuple(arms) if together else unit.roles
     intents = []
     for role in ArmRole:
-        other = obs.bench_arm(fingerprints[ArmRole.SPECULATIVE if role is ArmRole.BASELINE else ArmRole.BASELINE])
+        other = obs.bench_arm(arms[ArmRole.SPECULATIVE if role is ArmRole.BASELINE else ArmRole.BASELINE])
         blocked = not together and other is not None and other.occupying > 0 and role in up
         replicas = 1 if role in up and not blocked else 0
-        if replicas or obs.bench_arm(fingerprints[role]) is not None:
-            intents.append(ArmIntent(role, fingerprints[role], replicas, benchmark=True))
-    return tuple(intents), _job(obs, progress, unit, fingerprints)
+        if replicas or obs.bench_arm(arms[role]) is not None:
+            intents.append(_intent(obs, role, arms[role], replicas))
+    return tuple(intents), _job(obs, progress, unit, arms)
 
 
-def _job(
-    obs: Observation, progress: BenchmarkProgress, unit: Unit, fingerprints: dict[ArmRole, str]
-) -> JobIntent | None:
-    views: dict[ArmRole, ArmView | None] = {role: obs.bench_arm(fingerprints[role]) for role in unit.roles}
+def _intent(obs: Observation, role: ArmRole, fingerprint: str, replicas: int) -> ArmIntent:
+    """A benchmark arm. One of an earlier spec is built from the revision that serves."""
+    wanted, stable = obs.wanted(fingerprint), obs.status.stable
+    if wanted is not None:
+        return ArmIntent(wanted.role, fingerprint, replicas, benchmark=True)
+    return ArmIntent(role, fingerprint, replicas, benchmark=True, revision=stable.name if stable else None)
+
+
+def _job(obs: Observation, progress: BenchmarkProgress, unit: Unit, by_role: dict[ArmRole, str]) -> JobIntent | None:
+    views: dict[ArmRole, ArmView | None] = {role: obs.bench_arm(by_role[role]) for role in unit.roles}
     pods = {role: view.serving[0].name for role, view in views.items() if view is not None and view.serving}
     name = job_unit_name(unit.name, progress)
     running = obs.job is not None and (obs.job.benchmark, obs.job.unit) == (progress.id, name) and not obs.job.finished
@@ -244,7 +257,7 @@ def _job(
         unit=name,
         pair=unit.pair,
         purpose="Capacity" if unit.name == CAPACITY_UNIT else progress.purpose,
-        arms={role: fingerprints[role] for role in unit.roles},
+        arms={role: by_role[role] for role in unit.roles},
         pods=pods,
         cells=unit.cells,
     )

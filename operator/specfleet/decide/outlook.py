@@ -83,7 +83,8 @@ def _deploying(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
     if first:
         return gates
     mode = obs.spec.remedies.on_change
-    return (*gates, pause_gate(obs), Gate(GateName.ON_CHANGE, mode != "Hold", mode, "Rebenchmark", Source.SPEC))
+    tried = Gate(GateName.ON_CHANGE, mode != "Hold", mode, "Rebenchmark or Canary", Source.SPEC)
+    return (*gates, pause_gate(obs), tried, *_measuring(obs, status))
 
 
 def _baseline(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:

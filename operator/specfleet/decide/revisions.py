@@ -54,6 +54,7 @@ def _other_engine(turn: Turn) -> None:
         step_since=None,
         investigation=None,
         hold_until=None,
+        change=None,
     )
 
 

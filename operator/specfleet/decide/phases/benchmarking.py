@@ -7,7 +7,8 @@ from specfleet.decide.observation import WantedArm
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.recommend import Measured, recommend
 from specfleet.decide.resume import resume
-from specfleet.decide.trials import measure_anew, measured_pairs, round_over
+from specfleet.decide.revision_trial import sum_up
+from specfleet.decide.trials import is_search, measure_anew, measured_pairs, round_over
 from specfleet.decide.turn import Turn
 
 
@@ -92,4 +93,5 @@ def _close(turn: Turn, trial: TrialStatus) -> None:
     """Note the trial; the next one (another candidate, a confirmation, a canary) starts from Baseline."""
     others = [one for one in turn.status.trials if one.fingerprint != trial.fingerprint]
     turn.set(trials=[*others, trial], holds=0)
+    sum_up(turn, trial, trial.verdict is Verdict.PASS and (trial.confirmed or not is_search(turn)))
     turn.enter(Phase.BASELINE, trial.reason, candidate=None, benchmark=None)

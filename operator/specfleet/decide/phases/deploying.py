@@ -4,6 +4,7 @@ from specfleet.api.status import Phase, RevisionStatus, Verdict
 from specfleet.decide.faults import no_room, start_fault
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.resume import resume
+from specfleet.decide.revision_trial import screened
 from specfleet.decide.rollback import promoted_fault
 from specfleet.decide.turn import Turn
 
@@ -47,6 +48,9 @@ def _next(turn: Turn) -> None:
     if turn.spec.capacity.max_extra_replicas == 0:
         turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, step=0, step_since=None)
         return
+    if turn.status.benchmark is not None or (bench is not None and bench.serving):
+        _measured(turn)
+        return
     full = no_room(bench, turn.obs.now)
     if full is not None:
         hold(turn, full.reason, f"{full.message}; capacity.maxExtraReplicas: 0 lets serving pods make room for it")
@@ -55,11 +59,25 @@ def _next(turn: Turn) -> None:
     if fault is not None:
         refuse(turn, fault.reason, fault.message, Verdict.FAIL)
         return
-    if bench is not None and bench.serving:
-        turn.decide("TryRevision", "RevisionProven", "one pod of the changed engine answered as asked; canary starts")
-        turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, step=0, step_since=None)
-        return
     turn.look_again(5)
+
+
+def _measured(turn: Turn) -> None:
+    """One pod of the changed engine answers: measure it against what serves, then let it meet users step by step."""
+    passed = screened(turn)
+    change = turn.status.change
+    if passed:
+        turn.decide("TryRevision", "RevisionProven", "the changed engine answers as asked; its canary starts")
+        turn.enter(
+            Phase.CANARY,
+            "RevisionTrial",
+            candidate=turn.obs.baseline.fingerprint,
+            benchmark=None,
+            step=0,
+            step_since=None,
+        )
+    elif passed is False and change is not None:
+        refuse(turn, change.reason, f"the changed model or engine: {change.message}", Verdict.FAIL)
 
 
 def refuse(turn: Turn, reason: str, message: str, verdict: Verdict | None) -> None:
