@@ -49,6 +49,9 @@ class _Objective:
     estimate: Estimate
     """Of the log gain: above zero is better."""
     alpha: float
+    metric: ObjectiveMetric
+    tiers: tuple[str, ...]
+    """Load tiers over which it is pooled."""
 
     @property
     def gain(self) -> float:
@@ -64,7 +67,8 @@ class _Objective:
 
     @property
     def words(self) -> str:
-        return f"gain {self.gain:+.1%} [{self.lower:+.1%}, {self.upper:+.1%}]"
+        where = f"tier{'s' if len(self.tiers) > 1 else ''} {', '.join(self.tiers)}"
+        return f"{self.metric.value} gain {self.gain:+.1%} [{self.lower:+.1%}, {self.upper:+.1%}] in {where}"
 
 
 def criteria(spec: DeploymentSpec) -> str:
@@ -234,7 +238,8 @@ def _objective(spec: DeploymentSpec, pairs: Pairs, alpha: float) -> _Objective |
     if rows is None:
         return None
     signed = [[sign * value for value in row] for row in rows]
-    return _Objective(pooled_estimate(signed, weights), alpha)
+    tiers = tuple(dict.fromkeys(tier for tier, _ in members))
+    return _Objective(pooled_estimate(signed, weights), alpha, spec.benchmark.objective.metric, tiers)
 
 
 def _decide(
