@@ -1,7 +1,10 @@
 """The reconcile against a real API server and controller manager; kubelets and engines are played by this test."""
 
 import asyncio
+import os
 import socket
+import subprocess
+import tempfile
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -121,6 +124,9 @@ class Stage:
         for pod in await self.children(kinds.POD):
             own = pod["metadata"]["labels"]
             serving = own[labels.ROLE] == labels.ROLE_SERVING
+            if own[labels.ROLE] in (labels.ROLE_PREFLIGHT, labels.ROLE_DRIVER):
+                await self.run_program(pod)
+                continue
             if pod.get("status", {}).get("phase") == "Running":
                 ready += serving
                 continue
@@ -138,6 +144,30 @@ class Stage:
         body = await self.body()
         if body.get("status", {}).get("stable"):
             self.fewest = min(self.fewest, ready)
+
+    async def run_program(self, pod: RawObject) -> None:
+        """A preflight's own command, on this machine's files; a driver finds no engine to measure and stays."""
+        if pod["metadata"]["labels"][labels.ROLE] == labels.ROLE_DRIVER or pod["status"].get("phase") != "Pending":
+            return
+        (container,) = pod["spec"]["containers"]
+        with tempfile.NamedTemporaryFile("r") as log:
+            given = {one["name"]: one["value"] for one in container["env"]}
+            environment = {"PATH": os.environ["PATH"], "SPECFLEET_TERMINATION_LOG": log.name, **given}
+            program = await asyncio.create_subprocess_exec(
+                *container["command"], env=environment, stdout=subprocess.DEVNULL
+            )
+            code, message = await program.wait(), log.read()
+        ended = {"exitCode": code, "message": message, "startedAt": None, "finishedAt": None}
+        container_status = {
+            "name": container["name"],
+            "image": container["image"],
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": ended},
+        }
+        phase = "Failed" if code else "Succeeded"
+        await self.api.patch_status(kinds.POD, pod, {"phase": phase, "containerStatuses": [container_status]})
 
     async def answer(self, request: web.Request) -> web.Response:
         address = request.transport.get_extra_info("sockname")[0] if request.transport else ""

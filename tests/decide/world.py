@@ -25,13 +25,17 @@ from specfleet.decide.observation import (
     JobView,
     Observation,
     PodView,
+    PreflightView,
     Proof,
     RouteView,
 )
 from specfleet.decide.plan import JobIntent, Plan
+from specfleet.decide.preflight import pending, screened
 from specfleet.decide.watch_report import Answer, ArmWindow, Comparison, Suspicion, WatchReport
+from specfleet.engine.findings import Finding
 
 JOB_SECONDS = 15.0
+PREFLIGHT_SECONDS = 3.0
 TELEMETRY_TICK_SECONDS = 5.0
 RESYNC_SECONDS = 600.0
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
@@ -132,6 +136,10 @@ class World:
     immune: set[str] = field(default_factory=set)
     """UIDs of pods that `broken_roles` does not touch."""
     job_fails: bool = False
+    files_say: Callable[[DeploymentSpec], tuple[Finding, ...] | None] = lambda spec: ()
+    """What a preflight answers; None: its Job fails."""
+    preflight_runs: bool = True
+    """False: its pod finds no node."""
     breaker: bool = False
     command: Command | None = None
     generation: int = 1
@@ -141,6 +149,8 @@ class World:
     weights_since: datetime = START
     job: JobIntent | None = None
     job_started: datetime = START
+    preflight: str | None = None
+    preflight_started: datetime = START
     evidence: list[BenchmarkEvidenceSpec] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -175,6 +185,8 @@ class World:
             bench=tuple(self._view(slot, arm) for slot, arm in sorted(self.arms.items()) if slot[1]),
             route=RouteView(dict(self.weights), self.weights_since, accepted=True),
             job=self._job_view(),
+            preflight_key=wanted.preflight_key,
+            preflight=self._preflight_view(),
             evidence=tuple(self.evidence),
             watch=self._report(),
             fleet=FleetView(breaker_open=self.breaker),
@@ -257,6 +269,17 @@ class World:
             return JobView(*named, self.job_started, finished, failure="the driver was killed")
         return JobView(*named, self.job_started, finished, True, runs=tuple(self._runs(self.job)))
 
+    def _preflight_view(self) -> PreflightView | None:
+        known = self.status.preflight if self.status is not None else None
+        if known is None or known.outcome is not None or self.preflight != known.id:
+            return None
+        if not self.preflight_runs:
+            return PreflightView(message="0/3 nodes are available: 3 Insufficient cpu")
+        if self.now < self.preflight_started + timedelta(seconds=PREFLIGHT_SECONDS):
+            return PreflightView()
+        said = self.files_say(self.deployment().spec)
+        return PreflightView(True, said, "" if said is not None else "BackoffLimitExceeded")
+
     def _runs(self, job: JobIntent) -> list[RunSummary]:
         runs = []
         wanted = _wanted(self._spec_text())
@@ -337,6 +360,7 @@ class World:
         for slot, intent in wanted.items():
             actions.append(lambda slot=slot, intent=intent: self._scale(slot, intent.role, intent.replicas))
         actions.append(lambda: self._write_job(plan.job))
+        actions.append(lambda: self._write_preflight(plan.preflight))
         for pod in plan.restarts:
             actions.append(lambda pod=pod: self._delete_pod(pod.uid))
         for slot in [slot for slot in self.arms if slot not in wanted]:
@@ -367,6 +391,8 @@ class World:
             waits += [(moment - self.now).total_seconds() for moment in (pod.ready_at, pod.deleting_until) if moment]
         if self.job is not None:
             waits.append((self.job_started - self.now).total_seconds() + JOB_SECONDS)
+        if self.preflight is not None and self.preflight_runs:
+            waits.append((self.preflight_started - self.now).total_seconds() + PREFLIGHT_SECONDS)
         if self.broken_roles or self.phase in (Phase.CANARY, Phase.INVESTIGATING):
             waits.append(TELEMETRY_TICK_SECONDS)
         return max(1.0, min(wait for wait in waits if wait > 0))
@@ -434,6 +460,7 @@ class World:
         if usable and (not routed or routed - {arm.fingerprint for arm in obs.arms if arm.serving}):
             self.lost.append(f"{self.now:%H:%M:%S} weights {dict(plan.weights)}, but only {usable} serve")
         self._check_floor(obs, plan)
+        self._check_preflight(obs, plan)
         listed = {(one.fingerprint, one.benchmark) for one in plan.arms}
         for slot, view in views.items():
             if slot not in listed and view.pods:
@@ -447,6 +474,16 @@ class World:
         """Whether a gateway that follows within SETTLE_SECONDS can route to an arm."""
         ready = [pod.ready_since for pod in arm.serving if pod.ready_since]
         return any((self.now - moment).total_seconds() >= SETTLE_SECONDS for moment in ready)
+
+    def _check_preflight(self, obs: Observation, plan: Plan) -> None:
+        """No pod of a proposer before its files were compared (or could not be), and none of one that they refuse."""
+        known = screened(obs, plan.status)
+        for one in plan.arms:
+            arm = known.wanted(one.fingerprint)
+            if arm is None or arm.role is ArmRole.BASELINE or obs.bench_arm(one.fingerprint) or not one.benchmark:
+                continue
+            if pending(obs, plan.status) or arm.refusals:
+                self.lost.append(f"{self.now:%H:%M:%S} {arm.label} starts: {plan.status.preflight}")
 
     def _check_floor(self, obs: Observation, plan: Plan) -> None:
         """No plan takes serving pods below what was declared; the last one only where nothing spare is declared."""
@@ -493,6 +530,11 @@ class World:
         elif self.job is None or (self.job.benchmark, self.job.unit) != (job.benchmark, job.unit):
             self.job, self.job_started = job, self.now
         self.writes += self.job is not before
+
+    def _write_preflight(self, preflight: str | None) -> None:
+        if preflight != self.preflight:
+            self.preflight, self.preflight_started = preflight, self.now
+            self.writes += 1
 
     def _delete_pod(self, uid: str) -> None:
         for arm in self.arms.values():

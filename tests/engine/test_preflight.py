@@ -15,6 +15,7 @@ from specfleet.engine.preflight import (
     VARIABLE,
     preflight_command,
     preflight_findings,
+    preflight_key,
     preflight_plan,
     read_answer,
     script_text,
@@ -186,6 +187,69 @@ def test_the_program_runs_alone_and_answers_in_the_termination_message(tmp_path:
     done = run_script(plan, log, preflight_command())
     assert done.returncode == 1, done.stderr
     assert read_answer(log.read_text()) == preflight_findings(plan or {})
+
+
+def test_files_that_it_may_not_read_are_told_and_refuse_nothing(tmp_path: Path) -> None:
+    model(tmp_path, "target", TARGET)
+    plan = preflight_plan(spec_of(), locate_below(tmp_path)) or {}
+    (tmp_path / "models").chmod(0)
+    before = os.geteuid()
+    try:
+        if before == 0:
+            os.seteuid(65532)
+        (found,) = preflight_findings(plan)
+    finally:
+        os.seteuid(before)
+        (tmp_path / "models").chmod(0o755)
+    assert (found.rule_id, found.severity) == ("ConfigNotReadable", Severity.WARN)
+
+
+def test_a_draft_that_lies_elsewhere_is_not_taken_for_the_target(tmp_path: Path) -> None:
+    model(tmp_path, "target", {**TARGET, "num_hidden_layers": 4})
+    spec = spec_of(Method.DFLASH, draft__model="org/draft")
+    assert preflight_findings(preflight_plan(spec, locate_below(tmp_path)) or {"target": {}, "drafts": []}) == ()
+    assert preflight_key(spec) is None
+
+
+def test_a_finding_about_a_depth_names_the_depth(tmp_path: Path) -> None:
+    model(tmp_path, "target", {**TARGET, "num_nextn_predict_layers": 2})
+    plan = preflight_plan(spec_of(Method.MTP, numSpeculativeTokens=3), locate_below(tmp_path))
+    assert [one.tokens for one in preflight_findings(plan or {})] == [3]
+
+
+@pytest.mark.parametrize(
+    ("volume", "readable"),
+    [
+        ({"persistentVolumeClaim": {"claimName": "models"}}, True),
+        ({"hostPath": {"path": "/data"}}, True),
+        ({"emptyDir": {}}, False),
+        ({"ephemeral": {"volumeClaimTemplate": {}}}, False),
+    ],
+)
+def test_only_volumes_that_every_pod_sees_alike_are_looked_into(volume: dict[str, Any], readable: bool) -> None:
+    changes = {
+        "template.volumes": [{"name": "models", **volume}, {"name": "scratch", "emptyDir": {}}],
+        "template.volumeMounts": [
+            {"name": "scratch", "mountPath": "/"},
+            {"name": "models", "mountPath": "/models"},
+        ],
+    }
+    spec = spec_of(Method.DRAFT_MODEL, changes, draft__model="/models/draft")
+    assert (preflight_key(spec) is not None) is readable
+    assert preflight_key(spec_of(Method.DRAFT_MODEL, changes, draft__model="/scratch/draft")) is None or readable
+
+
+def test_the_same_question_has_the_same_key_and_another_image_or_folder_another_one() -> None:
+    one, again = (spec_of(Method.DRAFT_MODEL, draft__model="/models/draft") for _ in range(2))
+    assert preflight_key(one) == preflight_key(again)
+    others = [
+        spec_of(Method.DRAFT_MODEL, draft__model="/models/other"),
+        spec_of(Method.DRAFT_MODEL, {"engine.image": "vllm/vllm-openai:v0.31.0"}, draft__model="/models/draft"),
+        spec_of(Method.DRAFT_MODEL, {"engine.args": ["--seed=1"]}, draft__model="/models/draft"),
+    ]
+    keys = [preflight_key(other) for other in others]
+    assert preflight_key(one) not in keys[:2]
+    assert keys[2] == preflight_key(one), "what the files are compared by did not change"
 
 
 def test_the_program_exits_with_zero_when_nothing_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from specfleet.decide.plan import JobIntent
 from specfleet.resources import monitoring, revision, workloads
 from specfleet.resources.benchmark_job import benchmark_job, config_map
 from specfleet.resources.evidence import speculative_benchmark
+from specfleet.resources.preflight_job import preflight_job
 from specfleet.resources.route import accepted, http_route, read_weights
 
 from tests.controller.objects import NOW, deployment, wanted
@@ -64,6 +65,26 @@ def route(owner: SpeculativeDeployment, **changes: Any) -> RawObject:
     return http_route(owner, **given)
 
 
+def on_disk(volumes: list[RawObject] | None = None) -> SpeculativeDeployment:
+    template = {
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        "volumes": [
+            *(volumes or [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]),
+            {"name": "token", "secret": {"secretName": "token"}},
+        ],
+        "volumeMounts": [{"name": "models", "mountPath": "/models"}, {"name": "token", "mountPath": "/token"}],
+        "podSecurityContext": {"fsGroup": 2000},
+    }
+    speculation = {"method": "draft_model", "draft": {"model": "/models/draft"}, "numSpeculativeTokens": 3}
+    return deployment(template=template, speculation=speculation, model={"name": "/models/target"})
+
+
+def preflight(owner: SpeculativeDeployment) -> RawObject:
+    made = preflight_job(owner, "abc")
+    assert made is not None
+    return made
+
+
 def everything(owner: SpeculativeDeployment) -> list[RawObject]:
     return [
         arm(owner),
@@ -75,6 +96,7 @@ def everything(owner: SpeculativeDeployment) -> list[RawObject]:
         monitoring.pod_monitor(owner),
         benchmark_job(owner, "b1", JOB, 600),
         config_map(owner, "b1", JOB, {"pair": 0}, "{}\n"),
+        preflight(on_disk() if owner.name == "llama" else owner.model_copy(update={"spec": on_disk().spec})),
         revision.controller_revision(owner, "llama-abc"),
         speculative_benchmark(owner, evidence()),
     ]
@@ -222,6 +244,44 @@ def test_what_the_driver_needs_wins_over_the_engines_environment() -> None:
         "CUDA_VISIBLE_DEVICES": "",
         "NVIDIA_VISIBLE_DEVICES": "void",
     }
+
+
+def test_the_preflight_passes_the_restricted_standard_takes_no_gpu_and_is_bounded_in_time() -> None:
+    job = preflight(on_disk())
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["securityContext"]["supplementalGroups"] == [2000]
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["image"] == on_disk().spec.engine.image
+    assert "nvidia.com/gpu" not in json.dumps(container["resources"])
+    assert 0 < job["spec"]["activeDeadlineSeconds"] <= 300
+    assert job["spec"]["backoffLimit"] == 0
+    assert pod["restartPolicy"] == "Never"
+
+
+def test_the_preflight_mounts_the_models_alone_and_read_only() -> None:
+    pod = preflight(on_disk())["spec"]["template"]["spec"]
+    assert [one["name"] for one in pod["volumes"]] == ["models"]
+    assert pod["containers"][0]["volumeMounts"] == [{"name": "models", "mountPath": "/models", "readOnly": True}]
+
+
+def test_the_preflight_runs_where_an_engine_pod_serves() -> None:
+    pod = preflight(on_disk())["spec"]["template"]["spec"]
+    (term,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    own = workloads.shared_service(on_disk(), on_disk().spec)["spec"]["selector"]
+    assert term["labelSelector"]["matchLabels"] == own
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+
+
+def test_a_draft_that_an_init_container_fetches_is_not_looked_for_in_another_pod() -> None:
+    volumes = [{"name": "models", "emptyDir": {}}]
+    owner = on_disk(volumes)
+    assert preflight_job(owner, "abc") is None
+    assert wanted(owner).preflight_key is None
 
 
 def test_the_plan_of_a_job_cannot_be_changed_under_it() -> None:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from specfleet.api.base import StatusModel
 from specfleet.api.conditions import Condition
+from specfleet.api.preflight import PreflightStatus
 
 
 class Phase(StrEnum):
@@ -285,6 +286,7 @@ class DeploymentStatus(StatusModel):
     search: SearchStatus | None = None
     change: ChangeStatus | None = None
     recommendation: Recommendation | None = None
+    preflight: PreflightStatus | None = None
     arms: list[ArmStatus] = Field(default_factory=list, max_length=8)
     benchmark: BenchmarkProgress | None = None
     cells: list[CellStatus] = Field(default_factory=list, max_length=48)

@@ -16,6 +16,7 @@ from specfleet.kube.cache import Cache, Key
 from specfleet.resources import monitoring, revision, workloads
 from specfleet.resources import route as routes
 from specfleet.resources.benchmark_job import benchmark_job, config_map, unit_name
+from specfleet.resources.preflight_job import preflight_job
 
 
 def desired_children(
@@ -49,7 +50,8 @@ def desired_children(
     manifests += [one for intent in plan.arms if (one := _arm(obs, intent, wanted, live)) is not None]
     if plan.job is not None and plan.status.benchmark is not None:
         manifests += _benchmark(obs, plan, plan.job, live, prompts)
-    return manifests
+    look = preflight_job(owner, plan.preflight) if plan.preflight is not None else None
+    return [*manifests, *([look] if look is not None else [])]
 
 
 class _Live:

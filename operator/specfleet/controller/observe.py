@@ -12,6 +12,7 @@ from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.model import EngineSpec
 from specfleet.benchmark.result import MessageError, parse_report
+from specfleet.controller.jobs import MESSAGE_SECONDS, is_preflight, preflight_view, termination_message
 from specfleet.controller.ownership import owned
 from specfleet.controller.pods import parse_time, pod_view
 from specfleet.controller.probe import Prober, Question
@@ -35,9 +36,6 @@ from specfleet.resources.benchmark_job import UNIT
 from specfleet.resources.pods import CONTAINER, MODEL, PORT
 from specfleet.resources.revision import read_revision
 from specfleet.resources.workloads import ArmIdentity, read_arm
-
-MESSAGE_SECONDS = 15.0
-"""Job and pod come by different watches: how long the pod's last words may be behind the Job that has ended."""
 
 DEFAULT_PORT = 8000
 
@@ -90,6 +88,8 @@ def observe(
         bench=tuple(bench),
         route=_route(cache, key, owner, now),
         job=_job(cache, key, owner, now),
+        preflight_key=wanted.preflight_key,
+        preflight=preflight_view(cache, key, owner, now),
         evidence=_evidence(cache, key, owner),
         watch=around.reports.get(key, UNKNOWN_REPORT),
         revisions=_revisions(cache, key),
@@ -197,7 +197,7 @@ def _route(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) 
 
 def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) -> JobView | None:
     """The newest driver Job. Its result is the termination message of its pod; logs are never parsed."""
-    jobs = [body for body in cache.children(key, kinds.JOB) if owned(body, owner)]
+    jobs = [body for body in cache.children(key, kinds.JOB) if owned(body, owner) and not is_preflight(body)]
     if not jobs:
         return None
     job = max(jobs, key=lambda body: (body["metadata"]["creationTimestamp"], body["metadata"]["name"]))
@@ -210,7 +210,7 @@ def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) ->
     if over is None:
         return JobView(benchmark, unit, started)
     finished = parse_time(status.get("completionTime")) or parse_time(over.get("lastTransitionTime")) or started
-    said = _termination_message(cache, key, metadata["name"])
+    said = termination_message(cache, key, metadata["name"])
     if said is None and (now - finished).total_seconds() < MESSAGE_SECONDS:
         return JobView(benchmark, unit, started)
     report = parse_report(said)
@@ -229,17 +229,6 @@ def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) ->
         greedy_texts={name: "".join(texts) for name, texts in report.texts.items()},
         capacity_requests_per_second=report.capacity_requests_per_second,
     )
-
-
-def _termination_message(cache: Cache, key: Key, job: str) -> str | None:
-    for pod in cache.children(key, kinds.POD):
-        if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") != job:
-            continue
-        for container in pod.get("status", {}).get("containerStatuses", []):
-            ended = container.get("state", {}).get("terminated")
-            if container["name"] == CONTAINER and ended:
-                return str(ended.get("message", ""))
-    return None
 
 
 def _evidence(cache: Cache, key: Key, owner: SpeculativeDeployment) -> tuple[BenchmarkEvidenceSpec, ...]:

@@ -7,6 +7,7 @@ from specfleet.decide.observation import WantedArm
 from specfleet.engine.arguments import EngineArm, build_arm, fairness
 from specfleet.engine.environment import ConfigMaps
 from specfleet.engine.findings import Finding, Severity
+from specfleet.engine.preflight import preflight_key
 from specfleet.engine.rules import check, check_proposer
 
 
@@ -16,6 +17,7 @@ class WantedArms:
     def __init__(self, spec: DeploymentSpec, config_maps: ConfigMaps) -> None:
         self.engines: dict[str, EngineArm] = {}
         self.config_maps = config_maps
+        self.preflight_key = preflight_key(spec)
         proposers = spec.speculation.proposers() if spec.speculation else ()
         per_proposer = [check_proposer(spec, proposer) for proposer in proposers]
         shared = [one for one in check(spec) if not any(one in findings for findings in per_proposer)]

@@ -34,7 +34,7 @@ def _retry(turn: Turn) -> str | None:
     if not resting and not (refused and turn.status.phase is Phase.SPECULATIVE):
         return f"retry is for a deployment at rest; this one is {turn.status.phase.value}"
     turn.decide("Retry", "CommandRetry", "a person asked for another attempt")
-    turn.set(revision_refused=None, attempts=None, trials=[], search=None, change=None, holds=0)
+    turn.set(revision_refused=None, attempts=None, trials=[], search=None, preflight=None, change=None, holds=0)
     resume(turn, "CommandRetry")
     return None
 
@@ -74,7 +74,7 @@ def _rebenchmark(turn: Turn) -> str | None:
         candidate = next((arm for arm in turn.obs.proposers if not arm.refusals), None)
         if candidate is None:
             return "nothing can be measured: no usable proposer in the spec"
-        turn.set(trials=[], search=None)
+        turn.set(trials=[], search=None, preflight=None)
         start_benchmark(turn, candidate, "Qualify")
         return None
     return f"rebenchmark is not possible in phase {phase.value}"

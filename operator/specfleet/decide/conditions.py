@@ -154,6 +154,8 @@ def _benchmark_passed(obs: Observation, status: DeploymentStatus) -> _Said:
     if obs.spec.speculation is None:
         return _unknown("NoSpeculation", "spec.speculation is not set")
     if status.benchmark is not None and status.phase is Phase.BENCHMARKING:
+        if status.preflight is not None and status.preflight.outcome is None:
+            return _unknown("Preflight", "the models' files are being compared; no engine pod of the proposer exists")
         done, planned = status.benchmark.pairs_done, status.benchmark.pairs_planned
         return _unknown("Measuring", f"{done} of {planned} pairs")
     passed = [one for one in status.trials if one.verdict is Verdict.PASS]
@@ -161,6 +163,9 @@ def _benchmark_passed(obs: Observation, status: DeploymentStatus) -> _Said:
         return _true(passed[0].reason, f"{passed[0].proposer} passed")
     if status.trials:
         worst = status.trials[-1]
+        arm = obs.wanted(worst.fingerprint)
+        if arm is not None and arm.refusals:
+            return _false(worst.reason, f"{worst.proposer}: {arm.refusals[0].sentence()}")
         return _false(worst.reason, f"{worst.proposer}: {worst.verdict.value}")
     refused = [arm for arm in obs.proposers if arm.refusals]
     if refused and len(refused) == len(obs.proposers):

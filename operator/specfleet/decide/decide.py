@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, ArmStatus, DeploymentStatus, Phase
-from specfleet.decide import budget, measure
+from specfleet.decide import budget, measure, preflight
 from specfleet.decide.commands import answer_command
 from specfleet.decide.conditions import conditions, serving_pods
 from specfleet.decide.evidence_pairs import request_probes
@@ -49,6 +49,8 @@ def decide(obs: Observation) -> Plan:
     turn = Turn(obs, obs.status)
     turn.set(actions=budget.recent_actions(turn.status.actions, obs.now))
     _bound_pairs(turn)
+    preflight.record_answer(turn)
+    turn.obs = obs = preflight.screened(obs, turn.status)
     follow_spec(turn)
     answer_command(turn)
     for _ in range(MOVES_PER_TURN):
@@ -57,7 +59,8 @@ def decide(obs: Observation) -> Plan:
         if turn.status.phase is before:
             break
     arms, weights = _serving(turn)
-    bench, job = _benchmark(turn, arms)
+    look = preflight.ask(turn)
+    bench, job = _benchmark(turn, arms) if look is None else ((), None)
     bench = (*bench, *_leaving(obs, bench))
     turn.set(**_summary(obs, turn.status, weights))
     turn.set(conditions=conditions(obs, turn.status))
@@ -66,6 +69,7 @@ def decide(obs: Observation) -> Plan:
         arms=(*arms, *bench),
         weights=weights,
         job=job,
+        preflight=look,
         record=tuple(turn.record),
         revision=turn.status.revision,
         restarts=tuple(turn.restarts),
@@ -173,11 +177,11 @@ def _summary(obs: Observation, status: DeploymentStatus, weights: dict[str, int]
         "arms": [_arm_status(obs, arm) for arm in (*obs.arms, *obs.bench)][:8],
         "replicas": serving,
         "selector": f"specfleet.dev/deployment={obs.deployment.name},specfleet.dev/role=serving",
-        "warnings": _warnings(obs),
+        "warnings": _warnings(obs, status),
     }
 
 
-def _warnings(obs: Observation) -> list[str]:
+def _warnings(obs: Observation, status: DeploymentStatus) -> list[str]:
     """What a person should know although nothing is refused."""
     rules = {f"{one.field_path}: {one.message}" for arm in (obs.baseline, *obs.proposers) for one in arm.warnings}
     unverified = {f"{arm.label}: `extra` keys are passed on unverified" for arm in obs.proposers if arm.unverified}
@@ -192,7 +196,8 @@ def _warnings(obs: Observation) -> list[str]:
         if probe.broken
     }
     mixed = set(mixed_steps([arm.proposer for arm in obs.proposers if arm.proposer is not None]))
-    return sorted(rules | unverified | broken | mixed | set(obs.problems))[:32]
+    unseen = set(preflight.not_compared(status))
+    return sorted(rules | unverified | broken | mixed | unseen | set(obs.problems))[:32]
 
 
 def _observed(arm: ArmView) -> str | None:

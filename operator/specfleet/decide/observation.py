@@ -126,6 +126,17 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class PreflightView:
+    """The preflight Job of status.preflight."""
+
+    finished: bool = False
+    findings: tuple[Finding, ...] | None = None
+    """What its pod answered; None when there is no answer."""
+    message: str = ""
+    """Why there is none: what the pod waits for, or how the Job ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A person's request by annotation: `specfleet.dev/command: <verb> <nonce>`."""
 
@@ -164,6 +175,9 @@ class Observation:
     """Benchmark arms, never in the serving Service."""
     route: RouteView | None = None
     job: JobView | None = None
+    preflight_key: str | None = None
+    """What the models' files of this spec are compared by; None: no file can be seen from the cluster."""
+    preflight: PreflightView | None = None
     evidence: tuple[BenchmarkEvidenceSpec, ...] = ()
     watch: WatchReport = UNKNOWN_REPORT
     revisions: Mapping[str, DeploymentSpec] = field(default_factory=dict)

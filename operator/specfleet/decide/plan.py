@@ -51,6 +51,8 @@ class Plan:
     weights: Mapping[str, int] = field(default_factory=dict)
     """Traffic weight per fingerprint of the arms that may be routed to; arms with weight 0 stay listed in the route."""
     job: JobIntent | None = None
+    preflight: str | None = None
+    """Id of the preflight whose Job should run."""
     record: tuple[BenchmarkEvidenceSpec, ...] = ()
     """Evidence to write before anything that follows from it."""
     revision: str | None = None

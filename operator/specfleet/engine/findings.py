@@ -28,6 +28,8 @@ class Finding:
     """What to do instead."""
     source: str
     """Where this is known from: a public issue such as `vllm#57817`, `vllm 0.32 source`, or `specfleet`."""
+    tokens: int | None = None
+    """Which of the proposers at the path is meant (numSpeculativeTokensRange); None: all of them."""
 
     def sentence(self) -> str:
         """Path, message and remedy in one line, for conditions and terminals."""

@@ -44,8 +44,13 @@ def inspect(plan: Json) -> list[Json]:
             own = _read(draft, f"{draft['field']}.draft.model", "DraftMissing", findings)
         if own is not None and config is not None:
             pair = Pair(target, config, draft, own)
-            findings.extend(one for check in CHECKS for one in check(pair))
+            findings.extend(_of_tokens(one, draft) for check in CHECKS for one in check(pair))
     return findings
+
+
+def _of_tokens(finding: Json, draft: Json) -> Json:
+    """One field may stand for several proposers, one per number of tokens: says which of them is meant."""
+    return {**finding, "tokens": draft.get("tokens")} if finding["path"].endswith(".numSpeculativeTokens") else finding
 
 
 def _read(what: Json, path: str, rule: str, findings: list[Json]) -> Json | None:
@@ -53,6 +58,16 @@ def _read(what: Json, path: str, rule: str, findings: list[Json]) -> Json | None
     if not what.get("directory"):
         return None
     directory = Path(what["directory"])
+    try:
+        return _parse(directory, what, path, rule, findings)
+    except PermissionError as error:
+        # Another user than the engine's runs this: what it may not read, the engine perhaps may.
+        remedy = "Let everybody read it, or allow its group in template.podSecurityContext"
+        findings.append(_finding("ConfigNotReadable", WARN, path, f"not compared: {error}", remedy))
+        return None
+
+
+def _parse(directory: Path, what: Json, path: str, rule: str, findings: list[Json]) -> Json | None:
     file = next((directory / name for name in ("config.json", "params.json") if (directory / name).is_file()), None)
     if file is None:
         state = "has no config.json" if directory.is_dir() else "does not exist"
@@ -62,6 +77,8 @@ def _read(what: Json, path: str, rule: str, findings: list[Json]) -> Json | None
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
         problem = "" if isinstance(value, dict) else "it is not a JSON object"
+    except PermissionError:
+        raise
     except (OSError, ValueError) as error:
         value, problem = None, str(error)
     if problem:
@@ -106,7 +123,7 @@ def _tokenizer(pair: Pair) -> Found:
 
 
 def _context(pair: Pair) -> Found:
-    longest = _value(pair.own, "max_position_embeddings")
+    longest = _value(pair.own, "max_position_embeddings") if pair.draft.get("directory") else None
     served = pair.target.get("maxModelLen") or _value(pair.config, "max_position_embeddings")
     if not longest or pair.draft["method"] in ("eagle", "eagle3", "medusa", "mtp"):
         return

@@ -1,0 +1,80 @@
+"""What Jobs say: the last words of their pods, and the answer of a preflight."""
+
+from datetime import datetime
+
+from specfleet.api import labels
+from specfleet.api.base import RawObject
+from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.controller.ownership import owned
+from specfleet.controller.pods import parse_time
+from specfleet.decide.observation import PreflightView
+from specfleet.engine.preflight import read_answer
+from specfleet.kube import kinds
+from specfleet.kube.cache import Cache, Key
+from specfleet.resources.pods import CONTAINER
+from specfleet.resources.preflight_job import preflight_name
+
+MESSAGE_SECONDS = 15.0
+"""Job and pod come by different watches: how long the pod's last words may be behind the Job that has ended."""
+
+
+def is_preflight(job: RawObject) -> bool:
+    """Whether a Job is a preflight and no benchmark."""
+    return bool(job["metadata"].get("labels", {}).get(labels.ROLE) == labels.ROLE_PREFLIGHT)
+
+
+def termination_message(cache: Cache, key: Key, job: str) -> str | None:
+    """What the pod of a Job said at its end; None before that."""
+    for pod in _pods(cache, key, job):
+        for container in pod.get("status", {}).get("containerStatuses", []):
+            ended = container.get("state", {}).get("terminated")
+            if container["name"] == CONTAINER and ended:
+                return str(ended.get("message", ""))
+    return None
+
+
+def preflight_view(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) -> PreflightView | None:
+    """The Job of status.preflight; None when there is none. Its pod's answer counts as soon as it is there."""
+    known = owner.status.preflight if owner.status is not None else None
+    if known is None or known.outcome is not None:
+        return None
+    name = preflight_name(owner, known.id)
+    jobs = (one for one in cache.children(key, kinds.JOB) if one["metadata"]["name"] == name and owned(one, owner))
+    job = next(jobs, None)
+    if job is None:
+        return None
+    said = termination_message(cache, key, name)
+    findings = read_answer(said) if said is not None else None
+    if findings is not None:
+        return PreflightView(finished=True, findings=findings)
+    over = next((one for one in job.get("status", {}).get("conditions", []) if _ends(one)), None)
+    if over is None:
+        return PreflightView(message=_waits_for(cache, key, name))
+    ended = parse_time(over.get("lastTransitionTime")) or now
+    if said is None and (now - ended).total_seconds() < MESSAGE_SECONDS:
+        return PreflightView(message="its pod has not reported yet")
+    words = [str(over.get("reason", "")), str(over.get("message", "")), _waits_for(cache, key, name)]
+    return PreflightView(finished=True, message=": ".join(one for one in words if one)[:1024])
+
+
+def _ends(condition: RawObject) -> bool:
+    return condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+
+
+def _waits_for(cache: Cache, key: Key, job: str) -> str:
+    """Why its pod does not run, in Kubernetes' words."""
+    for pod in _pods(cache, key, job):
+        status = pod.get("status", {})
+        for one in status.get("conditions", []):
+            if one["type"] == "PodScheduled" and one["status"] == "False":
+                return str(one.get("message", "the pod has no node"))
+        for container in status.get("containerStatuses", []):
+            waiting = container.get("state", {}).get("waiting")
+            if waiting:
+                return f"{waiting.get('reason', 'waiting')} {waiting.get('message', '')}".strip()
+    return ""
+
+
+def _pods(cache: Cache, key: Key, job: str) -> list[RawObject]:
+    pods = cache.children(key, kinds.POD)
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") == job]

@@ -1,0 +1,187 @@
+"""Before a proposer's first engine pod: its files are compared; only a clear refusal keeps it from starting."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from specfleet.api.conditions import ConditionStatus, ConditionType
+from specfleet.api.preflight import PreflightOutcome
+from specfleet.api.status import ArmRole, Phase, Verdict
+from specfleet.decide.decide import decide
+from specfleet.decide.observation import Command, PreflightView
+from specfleet.decide.preflight import LONGEST_SECONDS
+from specfleet.engine.findings import Finding, Severity
+
+from tests.decide.world import World, spec_of
+
+ON_DISK = {"method": "draft_model", "draft": {"model": "/models/draft"}, "numSpeculativeTokens": 3}
+IN_REPOSITORY = spec_of()["speculation"]
+
+
+def found(rule: str, path: str, severity: Severity = Severity.REFUSE, tokens: int | None = None) -> Finding:
+    return Finding(rule, severity, path, rule, f"{rule} was scripted", "Do something", "test", tokens)
+
+
+MISSING = found("DraftMissing", "spec.speculation.draft.model")
+
+
+def world_of(*findings: Finding, speculation: object = ON_DISK) -> World:
+    """A world whose preflight answers so."""
+    return World(spec=spec_of(replicas=2, speculation=speculation), files_say=lambda spec: findings)
+
+
+def speculative_pods(world: World) -> int:
+    return sum(len(arm.pods) for arm in world.arms.values() if arm.role is ArmRole.SPECULATIVE)
+
+
+def test_no_pod_of_a_proposer_exists_before_the_answer() -> None:
+    world = world_of()
+    world.preflight_runs = False
+    world.run_to(Phase.BENCHMARKING)
+    world.run(60)
+    assert (world.phase, speculative_pods(world)) == (Phase.BENCHMARKING, 0)
+    assert world.preflight is not None
+    said = world.condition(ConditionType.BENCHMARK_PASSED)
+    assert (said.status, said.reason) == (ConditionStatus.UNKNOWN, "Preflight")
+
+
+def test_files_that_fit_let_the_trial_go_on_and_the_job_is_removed() -> None:
+    world = world_of()
+    world.run_to(Phase.SPECULATIVE)
+    assert world.status is not None
+    assert world.status.preflight is not None
+    assert world.status.preflight.outcome is PreflightOutcome.PASSED
+    assert world.preflight is None
+    assert [one.reason for one in world.decisions("Preflight")] == ["Passed"]
+
+
+def test_a_missing_draft_is_refused_by_field_and_nothing_of_it_ever_starts() -> None:
+    world = world_of(MISSING)
+    world.run(7200)
+    assert world.phase is Phase.BASELINE
+    assert not any(arm.role is ArmRole.SPECULATIVE for plan in world.plans for arm in plan.arms)
+    (told,) = world.decisions("RefuseCandidate")
+    assert (told.reason, told.verdict) == ("DraftMissing", Verdict.FAIL)
+    assert "spec.speculation.draft.model: DraftMissing was scripted" in told.message
+    said = world.condition(ConditionType.BENCHMARK_PASSED)
+    assert (said.status, said.reason) == (ConditionStatus.FALSE, "DraftMissing")
+    assert "spec.speculation.draft.model" in said.message
+    assert world.condition(ConditionType.READY).status is ConditionStatus.TRUE
+
+
+def test_after_a_refusal_nothing_is_written_any_more() -> None:
+    world = world_of(MISSING)
+    world.run(1800)
+    before = world.writes
+    world.run(6 * 3600)
+    assert world.writes == before
+
+
+def test_one_refused_candidate_leaves_the_others_their_trial() -> None:
+    wrong = found("DraftMissing", "spec.speculation.candidates[0].draft.model")
+    world = world_of(wrong, speculation={"candidates": [ON_DISK, IN_REPOSITORY]})
+    world.run_to(Phase.SPECULATIVE)
+    assert world.status is not None
+    assert world.status.stable is not None
+    assert world.status.stable.speculative == world.observation().proposers[1].fingerprint
+
+
+def test_of_a_range_only_the_depths_that_do_not_fit_are_refused() -> None:
+    ranged = {"method": "draft_model", "draft": {"model": "/models/draft"}}
+    ranged["numSpeculativeTokensRange"] = {"min": 2, "max": 3}  # type: ignore[assignment]
+    wrong = found("TokensDoNotDivide", "spec.speculation.candidates[0].numSpeculativeTokens", tokens=3)
+    world = world_of(wrong, speculation={"candidates": [ranged]})
+    world.run_to(Phase.SPECULATIVE)
+    assert [one.message.split(":")[0] for one in world.decisions("RefuseCandidate")] == [
+        arm.label for arm in world.observation().proposers if arm.proposer and arm.proposer.num_speculative_tokens == 3
+    ]
+
+
+def test_a_warning_is_told_and_refuses_nothing() -> None:
+    world = world_of(found("DraftContextShort", "spec.speculation.draft.model", Severity.WARN))
+    world.run_to(Phase.SPECULATIVE)
+    assert world.status is not None
+    assert "spec.speculation.draft.model: DraftContextShort was scripted" in world.status.warnings
+
+
+@pytest.mark.parametrize("reason", ["no node", "no answer", "no job", "a blind pod"])
+def test_what_could_not_be_looked_at_is_said_and_tried(reason: str) -> None:
+    world = world_of(*([found("ModelMissing", "spec.model.name"), MISSING] if reason == "a blind pod" else []))
+    world.preflight_runs = reason != "no node"
+    if reason == "no answer":
+        world.files_say = lambda spec: None
+    if reason == "no job":
+        world._write_preflight = lambda preflight: None  # type: ignore[method-assign]
+    world.run_to(Phase.SPECULATIVE)
+    assert world.status is not None
+    assert [one.reason for one in world.decisions("Preflight")] == ["NotChecked"]
+    assert any("files were not compared" in one for one in world.status.warnings)
+
+
+def test_it_never_waits_longer_than_its_limit() -> None:
+    world = world_of()
+    world.preflight_runs = False
+    world.run_to(Phase.BENCHMARKING)
+    asked = world.now
+    world.run(3600, until=lambda one: speculative_pods(one) > 0)
+    assert world.now - asked <= timedelta(seconds=LONGEST_SECONDS + 15)
+
+
+@pytest.mark.parametrize("shift", [-30, 30])
+def test_a_start_in_another_age_does_not_hold_the_trial_for_ever(shift: int) -> None:
+    world = world_of()
+    world.preflight_runs = False
+    world.run_to(Phase.BENCHMARKING)
+    assert world.status is not None
+    assert world.status.preflight is not None
+    moved = world.status.preflight.model_copy(update={"started": world.now + timedelta(days=shift)})
+    world.status = world.status.model_copy(update={"preflight": moved})
+    world.run(60, until=lambda one: speculative_pods(one) > 0)
+    assert speculative_pods(world) > 0
+
+
+def test_a_changed_draft_is_looked_at_anew() -> None:
+    world = world_of(MISSING)
+    world.run(600)
+    world.files_say = lambda spec: ()
+    world.change(speculation={**ON_DISK, "draft": {"model": "/models/other"}})
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_a_retry_after_the_files_were_put_there_looks_again() -> None:
+    world = world_of(MISSING)
+    world.run(600)
+    world.files_say = lambda spec: ()
+    world.command = Command("retry", "1")
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_a_pause_ends_the_look_and_its_end_begins_it_again() -> None:
+    world = world_of(MISSING)
+    world.preflight_runs = False
+    world.run_to(Phase.BENCHMARKING)
+    world.change(paused=True)
+    world.run(600)
+    assert world.preflight is None
+    world.preflight_runs = True
+    world.change(paused=False)
+    world.run(120)
+    assert [one.reason for one in world.decisions("RefuseCandidate")] == ["DraftMissing"]
+
+
+def test_repositories_are_not_looked_at() -> None:
+    world = World(spec=spec_of(replicas=2))
+    world.run_to(Phase.SPECULATIVE)
+    assert not any(plan.preflight for plan in world.plans)
+
+
+def test_an_answer_for_another_spec_does_not_count() -> None:
+    world = world_of()
+    world.preflight_runs = False
+    world.run_to(Phase.BENCHMARKING)
+    obs = world.observation()
+    late = replace(obs, preflight_key="another", preflight=PreflightView(True, (MISSING,)))
+    plan = decide(late)
+    assert not plan.status.trials
+    assert plan.status.preflight is not None
+    assert (plan.status.preflight.key, plan.status.preflight.outcome) == ("another", None)
