@@ -408,6 +408,55 @@ def test_a_pod_template_that_the_api_server_refuses_is_told_and_what_serves_stay
     on_stage(work)
 
 
+def test_a_missing_config_map_begins_nothing_and_one_replaced_in_a_moment_changes_nothing(
+    on_stage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specfleet.controller.fleet.CONFIG_MAP_SECONDS", 0.0)
+    monkeypatch.setattr("specfleet.controller.fleet.ABSENT_SECONDS", 0.0)
+
+    async def work(stage: Stage) -> None:
+        template = {"volumes": [{"name": "templates", "configMap": {"name": "chat-template"}}]}
+        await stage.begin(template=template)
+        operator = await Operator.start(stage)
+        await operator.turn()
+        ready = await stalled_on(operator, "ConfigMapMissing")
+        assert "spec.template.volumes[0].configMap" in ready["message"]
+        assert not await stage.children(kinds.DEPLOYMENT)
+        config = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"namespace": stage.key[0], "name": "chat-template"},
+            "data": {"chat.jinja": "one"},
+        }
+        await stage.api.create(config)
+        await live(operator, in_phase(Phase.BASELINE))
+        await settle(operator, 2)
+        (before,) = await stage.children(kinds.DEPLOYMENT)
+        body = await stage.api.get(kinds.CONFIG_MAP, stage.key[0], "chat-template")
+        await stage.api.delete(kinds.CONFIG_MAP, stage.key[0], "chat-template", body["metadata"]["uid"])
+        await operator.turn()
+        assert (await stage.body())["status"]["phase"] == Phase.BASELINE.value
+        await stalled_on(operator, "ConfigMapMissing")
+        await stage.api.create(config)
+        await live(operator, in_phase(Phase.BASELINE))
+        (after,) = await stage.children(kinds.DEPLOYMENT)
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert stage.fewest == 2
+        await operator.stop()
+
+    on_stage(work)
+
+
+async def stalled_on(operator: Operator, reason: str) -> RawObject:
+    """The condition Stalled, once it is True for that reason."""
+
+    def stalled(status: RawObject) -> bool:
+        return any(one["type"] == "Stalled" and one["reason"] == reason for one in status.get("conditions", []))
+
+    body = await live(operator, stalled)
+    return next(one for one in body["status"]["conditions"] if one["type"] == "Stalled")
+
+
 def test_a_child_edited_by_hand_is_put_right(on_stage: Callable[..., None]) -> None:
     async def work(stage: Stage) -> None:
         await stage.begin()

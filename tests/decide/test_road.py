@@ -860,3 +860,123 @@ def test_pods_that_die_are_replaced_and_traffic_follows() -> None:
     assert world.serving_total() == 4
     assert world.phase is Phase.SPECULATIVE
     assert not world.lost
+
+
+# --- the promoted arm while a changed revision waits ------------------------------------------------------------------
+
+
+def waiting_for_a_new_engine() -> World:
+    """Promoted, and the changed engine's first pod does not come up for an hour."""
+    world = promoted()
+    world.change(engine={**NEW_ENGINE, "startupTimeoutSeconds": 3600})
+    world.startup_seconds = 3000.0
+    world.run(30)
+    assert world.phase is Phase.DEPLOYING
+    return world
+
+
+def test_a_promoted_arm_that_fails_users_while_a_new_engine_comes_up_is_rolled_back() -> None:
+    world = waiting_for_a_new_engine()
+    serving = next(one for one in world.arms if world.arms[one].role is ArmRole.SPECULATIVE)[0]
+    world.startup_seconds = 20.0
+    world.suspicions = (suspicion(Signal.SERVER_ERRORS, severity=Severity.HARD),)
+    assert world.run(1200, until=lambda one: bool(one.decisions("RolledBack"))), world.story()
+    assert world.serving(serving) == 0
+    assert not world.lost
+
+
+def test_a_gain_below_zero_while_a_new_engine_comes_up_serves_plain_first() -> None:
+    world = waiting_for_a_new_engine()
+    world.startup_seconds = 20.0
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (1.1, 1.3)
+    world.run(60)
+    assert [one.reason for one in world.decisions("RollBack")] == ["GainBelowZero"]
+
+
+def test_a_hung_pod_while_a_new_engine_comes_up_is_restarted_and_the_trial_goes_on() -> None:
+    world = waiting_for_a_new_engine()
+    arm = next(one for one in world.arms.values() if one.role is ArmRole.SPECULATIVE)
+    hung = arm.pods[0].name
+    world.startup_seconds = 20.0
+    world.suspicions = (suspicion(Signal.NO_PROGRESS, severity=Severity.HARD, attribution=Attribution.POD, pod=hung),)
+    world.run(300, until=lambda one: bool(one.decisions("CloseInvestigation")))
+    assert hung not in {pod.name for pod in world.pods()}
+    world.suspicions = ()
+    world.run_to(Phase.CANARY)
+
+
+# --- a canary that gets no verdict ------------------------------------------------------------------------------------
+
+
+def test_an_outage_of_the_metrics_does_not_use_up_a_canarys_patience() -> None:
+    world = World(spec=spec_of(rollout={**spec_of()["rollout"], "noTrafficTimeoutSeconds": 600}))
+    world.run_to(Phase.CANARY)
+    world.run(20)
+    world.answer = Answer.UNAVAILABLE
+    world.run(7200)
+    assert world.phase is Phase.CANARY
+    world.answer, world.comparison = Answer.OK, Verdict.INCONCLUSIVE
+    world.run(500)
+    assert world.phase is Phase.CANARY
+    world.comparison = Verdict.PASS
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_a_canary_with_traffic_and_no_verdict_says_inconclusive_and_why() -> None:
+    world = World(spec=spec_of(rollout={**spec_of()["rollout"], "noTrafficTimeoutSeconds": 600}))
+    world.comparison = Verdict.INCONCLUSIVE
+    world.run_to(Phase.HELD)
+    assert world.status is not None
+    assert world.status.phase_reason == "CanaryInconclusive"
+    assert "scripted" in world.decisions("Hold")[-1].message
+
+
+def test_a_canary_whose_arm_is_never_scraped_is_held_and_says_what_is_missing() -> None:
+    world = World(spec=spec_of(rollout={**spec_of()["rollout"], "noTrafficTimeoutSeconds": 600}))
+    world.run_to(Phase.CANARY)
+    world.answer = Answer.TARGET_DOWN
+    world.run_to(Phase.HELD)
+    assert world.status is not None
+    assert world.status.phase_reason == "MetricsMissing"
+    assert "TargetDown" in world.decisions("Hold")[-1].message
+
+
+# --- nobody makes or routes to the pods -------------------------------------------------------------------------------
+
+
+def test_a_roll_back_that_has_no_room_keeps_what_serves_is_told_and_ends_when_room_comes() -> None:
+    world = promoted(replicas=1, capacity={"maxExtraReplicas": 1})
+    world.capacity = 1
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (1.1, 1.3)
+    world.run(300)
+    assert world.phase is Phase.ROLLING_BACK
+    assert world.serving(world.drafted) == 1
+    assert world.condition(ConditionType.STALLED).reason == "RollBackBlocked"
+    world.capacity = 2
+    world.run_to(Phase.ROLLED_BACK)
+    assert not world.lost
+
+
+def test_pods_that_a_quota_refuses_hold_a_canary_and_say_so() -> None:
+    world = World()
+    world.run_to(Phase.CANARY)
+    world.arms[(world.drafted, False)].pods.clear()
+    world.quota = 3
+    world.run_to(Phase.HELD)
+    assert world.status is not None
+    assert world.status.phase_reason == "InsufficientCapacity"
+    assert "exceeded quota" in world.decisions("Hold")[-1].message
+    world.quota = None
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_a_route_that_no_gateway_takes_is_told_and_the_canary_goes_on_once_it_is_taken() -> None:
+    world = World()
+    world.run_to(Phase.CANARY)
+    world.route_message = "Accepted=False: no listener allows this namespace"
+    world.run(600)
+    assert world.condition(ConditionType.STALLED).reason == "RouteNotAccepted"
+    assert "no listener allows" in world.condition(ConditionType.STALLED).message
+    assert not world.decisions("NextStep")
+    world.route_message = ""
+    world.run_to(Phase.SPECULATIVE)

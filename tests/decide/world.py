@@ -104,6 +104,7 @@ class Arm:
     role: ArmRole
     replicas: int = 0
     pods: list[Pod] = field(default_factory=list)
+    refused_since: datetime | None = None
 
 
 @dataclass
@@ -114,17 +115,21 @@ class World:
     now: datetime = START
     capacity: int = 100
     """GPUs: pods beyond it stay unschedulable."""
+    quota: int | None = None
+    """Pods beyond it are not made at all."""
+    route_message: str = ""
+    """Why no gateway takes the route; empty: it is accepted."""
     startup_seconds: float = 20.0
     drain_seconds: float = 8.0
     gain: Callable[[str, str], float] = lambda tier, piece: 1.6
     """plain / speculative time per token in a benchmark cell."""
+    change_gain: Callable[[str, str], float] = lambda tier, piece: 1.0
+    """Old plain arm / new plain one, where a changed engine is measured."""
     gains: dict[str, Callable[[str, str], float]] = field(default_factory=dict)
     """The same for single proposers, by their short form (`eagle3 k=5`)."""
     requests_per_second: float = 4.0
     """User requests over all pods; 0: no traffic."""
     name: str = "llama"
-    change_gain: Callable[[str, str], float] = lambda tier, piece: 1.0
-    """Old plain arm / new plain one, where a changed engine is measured."""
     answer: Answer = Answer.OK
     message: str = "scripted"
     suspicions: tuple[Suspicion, ...] = ()
@@ -183,7 +188,9 @@ class World:
             proposers=wanted.proposers,
             arms=tuple(self._view(slot, arm) for slot, arm in sorted(self.arms.items()) if not slot[1]),
             bench=tuple(self._view(slot, arm) for slot, arm in sorted(self.arms.items()) if slot[1]),
-            route=RouteView(dict(self.weights), self.weights_since, accepted=True),
+            route=RouteView(
+                dict(self.weights), self.weights_since, accepted=not self.route_message, message=self.route_message
+            ),
             job=self._job_view(),
             preflight_key=wanted.preflight_key,
             preflight=self._preflight_view(),
@@ -194,7 +201,11 @@ class World:
         )
 
     def _view(self, slot: Slot, arm: Arm) -> ArmView:
-        return ArmView(slot[0], arm.role, slot[0], arm.replicas, tuple(self._pod(pod) for pod in arm.pods))
+        pods = tuple(self._pod(pod) for pod in arm.pods)
+        refused = "exceeded quota: gpus" if arm.refused_since else ""
+        return ArmView(
+            slot[0], arm.role, slot[0], arm.replicas, pods, refused_since=arm.refused_since, refused_message=refused
+        )
 
     def _pod(self, pod: Pod) -> PodView:
         ready = pod.ready_at is not None and self.now >= pod.ready_at and pod.deleting_until is None
@@ -426,7 +437,13 @@ class World:
 
     def _fill(self, arm: Arm) -> None:
         alive = [pod for pod in arm.pods if pod.deleting_until is None]
-        for _ in range(arm.replicas - len(alive)):
+        missing = arm.replicas - len(alive)
+        if self.quota is not None and missing > 0 and len(self.pods()) + missing > self.quota:
+            arm.refused_since = arm.refused_since or self.now
+            missing = max(0, self.quota - len(self.pods()))
+        else:
+            arm.refused_since = None
+        for _ in range(missing):
             self._serial += 1
             full = len(self.pods()) >= self.capacity
             ready = (

@@ -5,6 +5,7 @@ Nothing here is needed after a restart: every part is read again.
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from specfleet.api.deployment import SpeculativeDeployment
@@ -17,13 +18,34 @@ from specfleet.decide.watch_report import WatchReport
 from specfleet.engine.pod_inputs import referenced_config_maps
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
-from specfleet.kube.port import KubeApi, NotFoundError
+from specfleet.kube.port import ForbiddenError, KubeApi, NotFoundError
 from specfleet.resources.monitoring import KIND as POD_MONITOR
 from specfleet.resources.route import KIND as HTTP_ROUTE
 
 CONFIG_MAP_SECONDS = 300.0
 
+ABSENT_SECONDS = 30.0
+"""One that could not be read is looked for more often: a person is probably about to create it."""
+
 ConfigMaps = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class UserMaps:
+    """ConfigMaps of one deployment as last read."""
+
+    read: float = float("-inf")
+    """On the monotonic clock, seconds."""
+    found: ConfigMaps = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Name -> why it cannot be read."""
+    missed: frozenset[str] = frozenset()
+    """In `found` from the time before: not there at the last look."""
+
+    @property
+    def looked_for(self) -> frozenset[str]:
+        """All names that were asked for."""
+        return frozenset({*self.found, *self.absent})
 
 
 class Fleet:
@@ -38,7 +60,7 @@ class Fleet:
         self.optional: frozenset[str] = frozenset()
         """Optional kinds that the cluster serves (HTTPRoute, PodMonitor)."""
         self.watch = WatchHistory()
-        self._config_maps: dict[Key, tuple[float, ConfigMaps]] = {}
+        self._config_maps: dict[Key, UserMaps] = {}
         self._parsed: dict[Key, tuple[tuple[str, str], SpeculativeDeployment]] = {}
         self._wanted: dict[Key, tuple[tuple[str, int, str], WantedArms]] = {}
         self._breaker = FleetView()
@@ -65,11 +87,12 @@ class Fleet:
 
     def wanted(self, key: Key, owner: SpeculativeDeployment) -> WantedArms:
         """Arms of the present spec; built again only when the spec or a referenced ConfigMap changed."""
-        maps = self._config_maps.get(key, (0.0, {}))[1]
-        version = (owner.uid, int(owner.metadata.get("generation", 0)), repr(sorted(maps.items())))
+        read = self._config_maps.get(key, UserMaps())
+        text = repr((sorted(read.found.items()), sorted(read.absent.items())))
+        version = (owner.uid, int(owner.metadata.get("generation", 0)), text)
         known = self._wanted.get(key)
         if known is None or known[0] != version:
-            known = (version, WantedArms(owner.spec, maps))
+            known = (version, WantedArms(owner.spec, read.found, read.absent))
             self._wanted[key] = known
         return known[1]
 
@@ -79,7 +102,7 @@ class Fleet:
             prober=self.prober,
             refused=self.refused.get(key, ()),
             reports=self.reports,
-            config_maps=self._config_maps.get(key, (0.0, {}))[1],
+            config_maps=self._config_maps.get(key, UserMaps()).found,
             gateway_api=HTTP_ROUTE in self.optional,
             fleet=self._breaker,
             watch=self.watch,
@@ -91,22 +114,37 @@ class Fleet:
         names = set(referenced_config_maps(owner.spec.template, tuple(owner.spec.engine.env)))
         if owner.spec.benchmark.prompts.config_map:
             names.add(owner.spec.benchmark.prompts.config_map)
-        read, maps = self._config_maps.get(key, (float("-inf"), {}))
-        if not names or (time.monotonic() - read < CONFIG_MAP_SECONDS and names <= set(maps)):
+        before = self._config_maps.get(key, UserMaps())
+        patience = ABSENT_SECONDS if before.missed or before.absent else CONFIG_MAP_SECONDS
+        if not names or (time.monotonic() - before.read < patience and names <= before.looked_for):
             return
         found: dict[str, Mapping[str, str]] = {}
+        absent: dict[str, str] = {}
+        missed: set[str] = set()
         for name in sorted(names):
             try:
                 body = await api.get(kinds.CONFIG_MAP, key[0], name)
-            except NotFoundError:
-                continue  # The pods will say that it is missing; its absence is part of the fingerprint too.
+            except (NotFoundError, ForbiddenError) as error:
+                if name in before.found and name not in before.missed:
+                    # A ConfigMap that is replaced is away for a moment: twice in a row is gone.
+                    found[name] = before.found[name]
+                    missed.add(name)
+                else:
+                    absent[name] = error.message
+                continue
             found[name] = {**body.get("data", {}), **body.get("binaryData", {})}
-        self._config_maps[key] = (time.monotonic(), found)
+        self._config_maps[key] = UserMaps(time.monotonic(), found, absent, frozenset(missed))
+
+    def look_again_seconds(self, key: Key) -> float | None:
+        """When a ConfigMap that could not be read is looked for again; None when there is none."""
+        read = self._config_maps.get(key, UserMaps())
+        return ABSENT_SECONDS if read.absent or read.missed else None
 
     def prompts(self, key: Key, owner: SpeculativeDeployment) -> str | None:
         """The user's prompts.jsonl, if spec.benchmark.prompts.configMap names one."""
         name = owner.spec.benchmark.prompts.config_map
-        return self._config_maps.get(key, (0.0, {}))[1].get(name, {}).get("prompts.jsonl") if name else None
+        found = self._config_maps.get(key, UserMaps()).found
+        return found.get(name, {}).get("prompts.jsonl") if name else None
 
     def forget(self, key: Key) -> None:
         """A deployment is gone; the garbage collector removes its children."""

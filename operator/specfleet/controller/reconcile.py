@@ -69,7 +69,8 @@ class Reconciler:
             obs, plan, changes = self._think(key)
             if await self._act(key, obs, plan, changes):
                 return 1.0
-        return plan.requeue_seconds
+        soon = (plan.requeue_seconds, self._fleet.look_again_seconds(key))
+        return min((seconds for seconds in soon if seconds is not None), default=None)
 
     def _think(self, key: Key) -> tuple[Observation, Plan, Changes]:
         owner = self._fleet.deployment(key)

@@ -1,5 +1,7 @@
 """From a spec to the arms that it asks for, with what the engine rules say about each."""
 
+from collections.abc import Mapping
+
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.speculation import Proposer
 from specfleet.api.status import ArmRole
@@ -7,14 +9,15 @@ from specfleet.decide.observation import WantedArm
 from specfleet.engine.arguments import EngineArm, build_arm, fairness
 from specfleet.engine.environment import ConfigMaps
 from specfleet.engine.findings import Finding, Severity
-from specfleet.engine.preflight import preflight_key
+from specfleet.engine.pod_inputs import required_config_maps
 from specfleet.engine.rules import check, check_proposer
 
 
 class WantedArms:
     """The plain arm and the proposers' arms of one spec, built once per generation."""
 
-    def __init__(self, spec: DeploymentSpec, config_maps: ConfigMaps) -> None:
+    def __init__(self, spec: DeploymentSpec, config_maps: ConfigMaps, absent: Mapping[str, str] | None = None) -> None:
+        """`absent`: ConfigMap that was looked for -> why it cannot be read. None: nobody looked (offline)."""
         self.engines: dict[str, EngineArm] = {}
         self.config_maps = config_maps
         self.preflight_key = preflight_key(spec)
@@ -22,12 +25,13 @@ class WantedArms:
         per_proposer = [check_proposer(spec, proposer) for proposer in proposers]
         shared = [one for one in check(spec) if not any(one in findings for findings in per_proposer)]
         plain = build_arm(spec, None, config_maps)
-        self.baseline = self._arm(ArmRole.BASELINE, None, plain, shared)
+        self.baseline = self._arm(ArmRole.BASELINE, None, plain, [*shared, *_missing(spec, absent or {})])
+        prompts = _missing_prompts(spec, absent or {})
         arms: dict[str, WantedArm] = {}
         for proposer, findings in zip(proposers, per_proposer, strict=True):
             engine = build_arm(spec, proposer, config_maps)
             unfair = fairness(plain, engine)
-            listed = [*findings, *([_unfair(unfair)] if unfair else [])]
+            listed = [*findings, *([_unfair(unfair)] if unfair else []), *prompts]
             arm = self._arm(ArmRole.SPECULATIVE, proposer, engine, listed)
             arms.setdefault(arm.fingerprint, arm)
         self.proposers = tuple(arms.values())
@@ -44,6 +48,31 @@ class WantedArms:
             warnings=tuple(one for one in findings if one.severity is Severity.WARN),
             fingerprint_inputs=engine.fingerprint_inputs,
         )
+
+
+def _missing(spec: DeploymentSpec, absent: Mapping[str, str]) -> list[Finding]:
+    """No pod starts without them, and what they would say is part of the fingerprint: nothing new is begun."""
+    needed = required_config_maps(spec.template, tuple(spec.engine.env))
+    return [_config_map(path, name, absent[name]) for name, path in needed.items() if name in absent]
+
+
+def _missing_prompts(spec: DeploymentSpec, absent: Mapping[str, str]) -> list[Finding]:
+    """Measured with other prompts than those asked for, a verdict would be about something else."""
+    name = spec.benchmark.prompts.config_map
+    return [_config_map("spec.benchmark.prompts.configMap", name, absent[name])] if name and name in absent else []
+
+
+def _config_map(path: str, name: str, why: str) -> Finding:
+    remedy = "Create it, or let the operator read it; what serves goes on serving meanwhile"
+    return Finding(
+        "ConfigMapMissing",
+        Severity.REFUSE,
+        path,
+        "ConfigMapMissing",
+        f"ConfigMap {name} cannot be read: {why}",
+        remedy,
+        "specfleet",
+    )
 
 
 def _unfair(difference: str) -> Finding:

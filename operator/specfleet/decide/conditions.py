@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, find_condition, merge_conditions
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
-from specfleet.decide.faults import no_room, start_fault
+from specfleet.decide.faults import no_room, route_fault, start_fault
 from specfleet.decide.observation import Observation
-from specfleet.decide.watch_report import Answer, Attribution
+from specfleet.decide.watch_report import USABLE_ANSWERS, Attribution
 
 REFUSED = (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD)
 
@@ -87,7 +87,7 @@ def _baseline_ready(obs: Observation, status: DeploymentStatus) -> _Said:
         finding = obs.baseline.refusals[0]
         return _false(finding.reason, f"{finding.field_path}: {finding.message}. {finding.remedy}")
     arm = obs.arm(obs.baseline.fingerprint) or obs.bench_arm(obs.baseline.fingerprint)
-    fault = start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds) or no_room(arm, obs.now)
+    fault = no_room(arm, obs.now) or start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds)
     if fault is not None:
         return _false(fault.reason, fault.message)
     if arm is not None and arm.serving:
@@ -114,15 +114,22 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
         return _true("Refused", obs.problems[0])
     arm = obs.arm(obs.baseline.fingerprint)
     if status.stable is None:
-        fault = start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds) or no_room(arm, obs.now)
+        fault = no_room(arm, obs.now) or start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds)
         if fault is not None:
             return _true(fault.reason, fault.message)
     if status.stable is not None and not serving_pods(obs):
         return _true("NothingServes", "no pod of any arm answers")
     if status.phase is Phase.ROLLING_BACK and status.stable is not None:
-        fault = start_fault(obs.arm(status.stable.baseline), obs.now, obs.spec.engine.startup_timeout_seconds)
+        plain = obs.arm(status.stable.baseline)
+        full = no_room(plain, obs.now)
+        if full is not None:
+            return _true("RollBackBlocked", f"the plain arm cannot take the traffic back: {full.message}")
+        fault = start_fault(plain, obs.now, obs.spec.engine.startup_timeout_seconds)
         if fault is not None:
             return _true("BothArmsFail", f"the plain arm does not come up either: {fault.message}")
+    unrouted = route_fault(obs.route, obs.now)
+    if unrouted is not None:
+        return _true(unrouted.reason, unrouted.message)
     if status.phase is Phase.DEPLOYING and status.stable is not None and obs.spec.remedies.on_change == "Hold":
         return _true("ChangeHeld", "spec.remedies.onChange is Hold: set it to Rebenchmark to try the changed engine")
     return _false("Progressing")
@@ -177,7 +184,7 @@ def _benchmark_passed(obs: Observation, status: DeploymentStatus) -> _Said:
 def _metrics(obs: Observation, status: DeploymentStatus) -> _Said:
     del status
     answer, message = obs.watch.answer, obs.watch.message
-    if answer in (Answer.OK, Answer.NO_TRAFFIC, Answer.NOT_SPECULATING, Answer.INSUFFICIENT):
+    if answer in USABLE_ANSWERS:
         # One reason for all: a service with little traffic goes from window to window between them, and a condition
         # that follows would write the status every minute.
         return _true("Answered")

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from specfleet.decide.observation import ArmView, PodView, Proof
+from specfleet.decide.observation import ArmView, PodView, Proof, RouteView
 
 RECENT_SECONDS = 600.0
 CRASHES = 2
+CRASHED_SHARE = 0.25
+"""Of an arm's pods: two single crashes are a fault of an arm of four, not of one of forty."""
 UNSCHEDULABLE_SECONDS = 120.0
 """A pod that the scheduler cannot place for this long means: no room. Nothing stays Pending for ever."""
+
+ROUTE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,7 @@ class Fault:
 
 
 def crash_fault(arm: ArmView | None, now: datetime) -> Fault | None:
-    """Out of memory, or at least two crashes within ten minutes over the arm's pods."""
+    """Out of memory, one pod that crashes again and again, or crashes in a share of the arm's pods, in ten minutes."""
     if arm is None:
         return None
     recent = [pod for pod in arm.pods if _seconds(pod.last_restart, now) <= RECENT_SECONDS]
@@ -28,7 +32,8 @@ def crash_fault(arm: ArmView | None, now: datetime) -> Fault | None:
         if pod.out_of_memory:
             return Fault("OutOfMemory", f"pod {pod.name} ran out of memory{_detail(pod)}")
     restarts = sum(_crashes(pod, now) for pod in recent)
-    if restarts >= CRASHES:
+    looping = any(_crashes(pod, now) >= CRASHES for pod in recent)
+    if looping or len(recent) >= max(CRASHES, CRASHED_SHARE * len(arm.pods)):
         worst = max(recent, key=lambda pod: pod.restarts)
         return Fault(
             "CrashLoop",
@@ -70,13 +75,22 @@ def _waiting_seconds(pod: PodView, now: datetime) -> float:
 
 
 def no_room(arm: ArmView | None, now: datetime) -> Fault | None:
-    """The scheduler has no place for a pod of the arm."""
+    """The scheduler has no place for a pod of the arm, or nobody lets the pod be made (a quota, an admission rule)."""
     if arm is None:
         return None
+    if arm.refused_since and _seconds(arm.refused_since, now) > UNSCHEDULABLE_SECONDS:
+        return Fault("InsufficientCapacity", f"pods of {arm.name} cannot be created: {arm.refused_message}")
     for pod in arm.pods:
         if pod.unschedulable_since and _seconds(pod.unschedulable_since, now) > UNSCHEDULABLE_SECONDS:
             return Fault("InsufficientCapacity", f"pod {pod.name} cannot be scheduled: {pod.unschedulable_message}")
     return None
+
+
+def route_fault(route: RouteView | None, now: datetime) -> Fault | None:
+    """No gateway has taken the route for longer than any gateway needs: weights are written and nobody follows them."""
+    if route is None or route.accepted or _seconds(route.since, now) <= ROUTE_SECONDS:
+        return None
+    return Fault("RouteNotAccepted", f"spec.traffic.parentRefs: {route.message}")
 
 
 def engine_mismatch(*arms: ArmView | None) -> Fault | None:

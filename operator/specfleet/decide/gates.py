@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from specfleet.api.conditions import ConditionStatus, ConditionType, find_condition
 from specfleet.api.status import ArmRole, DeploymentStatus, Verdict
 from specfleet.decide import budget
 from specfleet.decide.observation import Observation
-from specfleet.decide.watch_report import Answer, WatchReport
+from specfleet.decide.watch_report import USABLE_ANSWERS, Answer, WatchReport
 
 ACTIONS_BESIDE_THE_BUDGET = 2
 """A trial's own canary and promotion do not use up the actions that a finding may need on the same day."""
@@ -188,6 +189,20 @@ def step_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
 def least_requests(watch: WatchReport) -> float:
     """Requests that the smaller arm has finished since the step began."""
     return min((watch.step[role].requests if role in watch.step else 0.0) for role in ArmRole)
+
+
+def fruitless_seconds(obs: Observation, status: DeploymentStatus) -> float:
+    """How long the present canary step has waited for a verdict that could have come.
+
+    Not while the metrics server is away, and anew once it is back: an outage is nobody's lack of traffic.
+    """
+    said = find_condition(status.conditions, ConditionType.METRICS_AVAILABLE)
+    usable = obs.watch.answer in USABLE_ANSWERS
+    if status.step_since is None or said is None or obs.watch.answer is Answer.UNAVAILABLE:
+        return 0.0
+    if usable is not (said.status is ConditionStatus.TRUE):
+        return 0.0
+    return (obs.now - max(status.step_since, said.last_transition_time)).total_seconds()
 
 
 def hold_gate(obs: Observation, status: DeploymentStatus) -> Gate:

@@ -52,10 +52,16 @@ def promoted_fault(turn: Turn) -> bool:
         fault = start_fault(arm, now, turn.spec.engine.startup_timeout_seconds)
     if fault is None or crash_fault(turn.obs.arm(stable.baseline), now) is not None:
         return False
-    # An arm of an earlier spec says nothing about the revision that is asked for now.
-    own = turn.obs.wanted(stable.speculative) is not None
-    start_rollback(turn, fault.reason, fault.message, counts=own, arm=stable.speculative)
+    start_promoted_rollback(turn, fault.reason, fault.message)
     return True
+
+
+def start_promoted_rollback(turn: Turn, reason: str, message: str) -> None:
+    """Take the traffic off the promoted arm. One of an earlier spec uses up no attempt of what is asked for now."""
+    stable = turn.status.stable
+    assert stable is not None
+    own = turn.obs.wanted(stable.speculative) is not None
+    start_rollback(turn, reason, message, counts=own, arm=stable.speculative)
 
 
 def rollback_allowed(turn: Turn) -> bool:

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from specfleet.api.benchmark import GuardrailsSpec
 from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.speculation import Proposer
 from specfleet.api.status import ArmRole, DeploymentStatus, Phase
 from specfleet.decide.observation import Observation
 from specfleet.decide.watch_target import Target, TargetPod
@@ -27,8 +28,7 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
     plain_trial = status.phase is Phase.CANARY and status.candidate in _plain(obs)
     promoted = None if plain_trial or stable is None else stable.speculative
     fingerprint = promoted or status.candidate or ""
-    judged = obs.wanted(fingerprint)
-    proposer = judged.proposer if judged is not None else None
+    proposer = _proposer(obs, status, fingerprint)
     step = spec.rollout.steps[min(max(0, status.step or 0), len(spec.rollout.steps) - 1)]
     return Target(
         key=(obs.deployment.namespace, obs.deployment.name, obs.deployment.uid),
@@ -38,6 +38,7 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
         scrape_interval_seconds=spec.monitoring.scrape_interval_seconds,
         warmup_seconds=spec.remedies.warmup_seconds,
         confirm_seconds=spec.remedies.confirm_seconds,
+        traffic_window_seconds=spec.monitoring.traffic_window_seconds,
         min_requests=step.min_requests,
         fingerprint=fingerprint,
         calibration=status.calibration,
@@ -50,6 +51,16 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
         namespace_label=spec.monitoring.labels.namespace,
         pod_label=spec.monitoring.labels.pod,
     )
+
+
+def _proposer(obs: Observation, status: DeploymentStatus, fingerprint: str) -> Proposer | None:
+    """What an arm drafts with. One of an earlier spec is looked up in its revision, where only one can be meant."""
+    asked = obs.wanted(fingerprint)
+    if asked is not None:
+        return asked.proposer
+    earlier = obs.revisions.get(status.stable.name) if status.stable is not None else None
+    drafted = earlier.speculation.proposers() if earlier is not None and earlier.speculation is not None else ()
+    return drafted[0] if len({one.method for one in drafted}) == 1 else None
 
 
 def _guardrails(spec: DeploymentSpec) -> GuardrailsSpec:

@@ -3,13 +3,13 @@
 from specfleet.api.status import ArmRole, Calibration, Phase, RevisionStatus, Verdict
 from specfleet.decide.exchange import exchange
 from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
-from specfleet.decide.gates import first_unmet, least_requests, step_gates
+from specfleet.decide.gates import first_unmet, fruitless_seconds, least_requests, step_gates
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
-from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage
+from specfleet.decide.watch_report import USABLE_ANSWERS, Answer, Attribution, Severity, Signal, Stage
 
 INCOMPATIBLE = Signal.CLIENT_ERRORS.value
 INCOMPATIBLE_HOLD_SECONDS = 86400.0
@@ -86,15 +86,27 @@ def _judge_step(turn: Turn) -> None:
     if first_unmet(step_gates(turn.obs, turn.status)) is None and comparison is not None:
         _next_step(turn, f"step {(turn.status.step or 0) + 1}: {least:.0f} requests per arm; {comparison.message}")
         return
-    if stayed > turn.spec.rollout.no_traffic_timeout_seconds and turn.obs.watch.answer is not Answer.UNAVAILABLE:
-        hold(
-            turn,
-            "InsufficientTraffic",
-            f"step {(turn.status.step or 0) + 1} had {least:.0f} of {step.min_requests} requests per arm "
-            f"in {stayed / 3600:.1f} h ({turn.obs.watch.answer.value})",
-        )
+    if fruitless_seconds(turn.obs, turn.status) > turn.spec.rollout.no_traffic_timeout_seconds:
+        _give_up(turn, least, step.min_requests)
         return
     turn.look_again(max(2.0, min(30.0, step.min_duration_seconds - stayed)))
+
+
+def _give_up(turn: Turn, least: float, needed: int) -> None:
+    """Too little traffic, or enough and still no Pass, or no figures at all: different things to tell a person."""
+    place, comparison = f"step {(turn.status.step or 0) + 1}", turn.obs.watch.comparison
+    hours = turn.seconds_since(turn.status.step_since) / 3600
+    if least >= needed and comparison is not None:
+        said = f"{place}: no verdict after {least:.0f} requests per arm in {hours:.1f} h: {comparison.message}"
+        hold(turn, "CanaryInconclusive" if comparison.verdict is not Verdict.FAIL else comparison.reason, said)
+        return
+    answer = turn.obs.watch.answer
+    if answer not in USABLE_ANSWERS:
+        said = f"{place}: nothing can be said of an arm for {hours:.1f} h ({answer.value}): {turn.obs.watch.message}"
+        hold(turn, "MetricsMissing", said)
+        return
+    said = f"{place} had {least:.0f} of {needed} requests per arm in {hours:.1f} h ({answer.value})"
+    hold(turn, "InsufficientTraffic", said)
 
 
 def _next_step(turn: Turn, message: str) -> None:

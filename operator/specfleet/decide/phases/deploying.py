@@ -3,15 +3,15 @@
 from specfleet.api.status import Phase, RevisionStatus, Verdict
 from specfleet.decide.faults import no_room, start_fault
 from specfleet.decide.phases.resting import hold
+from specfleet.decide.phases.speculative import guard_promoted
 from specfleet.decide.resume import resume
 from specfleet.decide.revision_trial import screened
-from specfleet.decide.rollback import promoted_fault
 from specfleet.decide.turn import Turn
 
 
 def deploying(turn: Turn) -> None:
     """First revision: serve it as soon as it is proven at full capacity. Later ones: prove one pod, then canary."""
-    if turn.status.stable is not None and promoted_fault(turn):
+    if guard_promoted(turn):
         return
     if turn.obs.baseline.refusals:
         return

@@ -6,8 +6,9 @@ from specfleet.decide import measure
 from specfleet.decide.evidence import BenchmarkVerdict
 from specfleet.decide.observation import ArmView, PodView
 from specfleet.decide.phases.resting import start_benchmark
-from specfleet.decide.phases.speculative import gain_below_zero, hard_fault
+from specfleet.decide.phases.speculative import gain_below_zero, hard_fault, nothing_promoted
 from specfleet.decide.plan import PodRef
+from specfleet.decide.resume import resume
 from specfleet.decide.rollback import rollback_allowed, start_rollback
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import Answer, ArmWindow, Attribution, Severity, Stage
@@ -21,9 +22,9 @@ ATTRIBUTION_TIMEOUT_SECONDS = 5400.0
 def investigating(turn: Turn) -> None:
     """One stage at a time; every stage has a way out when its evidence does not come."""
     if turn.status.investigation is None:
-        turn.enter(Phase.SPECULATIVE, "InvestigationLost", benchmark=None)
+        resume(turn, "InvestigationLost")
         return
-    if hard_fault(turn) or gain_below_zero(turn):
+    if nothing_promoted(turn) or hard_fault(turn) or gain_below_zero(turn):
         return
     if turn.status.investigation.stage == "RestartPod":
         _restart_pod(turn, turn.status.investigation)
@@ -205,13 +206,14 @@ def _merge_cells(turn: Turn, outcome: BenchmarkVerdict) -> list[object]:
 
 
 def _close(turn: Turn, reason: str, message: str, recalibrate: bool = False) -> None:
-    """Back to watching, with a cool-down. Only a passed benchmark makes a new normal, never drifted traffic."""
+    """Back to watching, or to the changed revision that waits, with a cool-down. Only a passed benchmark makes a new normal, never drifted traffic."""
     turn.decide("CloseInvestigation", reason, message)
     turn.act()
     calibration: Calibration | None = turn.status.calibration
     if recalibrate:
         calibration = None
-    turn.enter(Phase.SPECULATIVE, reason, investigation=None, benchmark=None, calibration=calibration)
+    turn.set(calibration=calibration)
+    resume(turn, reason)
 
 
 def _stage(turn: Turn, case: Investigation, stage: str) -> None:

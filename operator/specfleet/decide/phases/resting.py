@@ -6,8 +6,9 @@ from specfleet.api.status import Phase, TrialStatus, Verdict
 from specfleet.decide import budget
 from specfleet.decide.gates import GateName, first_unmet, hold_gate, trial_gates
 from specfleet.decide.observation import WantedArm
+from specfleet.decide.phases.speculative import guard_promoted
 from specfleet.decide.resume import resume
-from specfleet.decide.rollback import promoted_fault
+from specfleet.decide.traffic import follow_traffic, try_again_on_other_traffic
 from specfleet.decide.trials import is_search, next_candidate, progress_of, qualify
 from specfleet.decide.turn import Turn
 
@@ -21,6 +22,8 @@ def baseline(turn: Turn) -> None:
     if stable is None or stable.speculative is not None or stable.baseline != turn.obs.baseline.fingerprint:
         resume(turn, "Resumed")
         return
+    follow_traffic(turn)
+    try_again_on_other_traffic(turn)
     candidate, winner = next_candidate(turn), _winner(turn)
     if (candidate is None and winner is None) or turn.spec.paused or turn.obs.fleet.breaker_open:
         return
@@ -118,7 +121,7 @@ def hold(turn: Turn, reason: str, message: str, seconds: float = HOLD_SECONDS) -
 
 def held(turn: Turn) -> None:
     """Try again after the hold; a changed spec ends it at once (see revisions.py)."""
-    if promoted_fault(turn):
+    if guard_promoted(turn):
         return
     gate = hold_gate(turn.obs, turn.status)
     if gate.met:

@@ -6,7 +6,7 @@ from specfleet.api.status import Investigation, Phase
 from specfleet.decide import budget
 from specfleet.decide.gates import action_gates, first_unmet
 from specfleet.decide.resume import resume
-from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
+from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_promoted_rollback
 from specfleet.decide.targets import can_attribute
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
@@ -17,9 +17,7 @@ STALE_EVIDENCE_SECONDS = 3600.0
 
 def speculative(turn: Turn) -> None:
     """Hard faults roll back at once; a lost gain serves plain first; anything else is investigated."""
-    if hard_fault(turn) or _hung_pod(turn) or turn.spec.paused:
-        return
-    if gain_below_zero(turn):
+    if nothing_promoted(turn) or guard_promoted(turn) or turn.spec.paused:
         return
     _forgive(turn)
     _adopt_calibration(turn)
@@ -30,12 +28,28 @@ def speculative(turn: Turn) -> None:
         investigate(turn, finding)
 
 
-def hard_fault(turn: Turn) -> bool:
-    """Crashes and OOM seen through Kubernetes, and hard findings of the watch, when the plain arm is fine."""
+def guard_promoted(turn: Turn) -> bool:
+    """What never waits, whatever else is asked for or in flight: hard faults, a hung pod, a gain below zero.
+
+    Also while a changed revision is pending: what serves the users meanwhile is the promoted arm. True: it has acted.
+    """
     stable = turn.status.stable
     if stable is None or stable.speculative is None:
-        resume(turn, "NothingPromoted")
-        return True
+        return False
+    return hard_fault(turn) or _hung_pod(turn) or gain_below_zero(turn)
+
+
+def nothing_promoted(turn: Turn) -> bool:
+    """The promoted arm is gone from status (somebody edited it): go on with what serves."""
+    stable = turn.status.stable
+    if stable is not None and stable.speculative is not None:
+        return False
+    resume(turn, "NothingPromoted")
+    return True
+
+
+def hard_fault(turn: Turn) -> bool:
+    """Crashes and OOM seen through Kubernetes, and hard findings of the watch, when the plain arm is fine."""
     if promoted_fault(turn):
         return True
     for one in turn.obs.watch.suspicions:
@@ -45,7 +59,7 @@ def hard_fault(turn: Turn) -> bool:
             and one.attribution in (Attribution.SPECULATION, Attribution.HISTORICAL)
             and rollback_allowed(turn)
         ):
-            start_rollback(turn, one.signal.value, one.message)
+            start_promoted_rollback(turn, one.signal.value, one.message)
             return True
     return False
 
@@ -78,7 +92,7 @@ def gain_below_zero(turn: Turn) -> bool:
     )
     if not slower or comparison is None or not may_act(turn) or not rollback_allowed(turn):
         return False
-    start_rollback(turn, "GainBelowZero", comparison.message)
+    start_promoted_rollback(turn, "GainBelowZero", comparison.message)
     return True
 
 
