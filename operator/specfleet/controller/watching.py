@@ -9,7 +9,7 @@ from specfleet.api.status import Phase
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe
 from specfleet.decide.watch import Watch
-from specfleet.decide.watch_report import Answer, WatchReport
+from specfleet.decide.watch_report import Answer, WatchReport, gist
 from specfleet.decide.watch_scope import watch_target
 from specfleet.decide.watch_target import Target
 from specfleet.kube.cache import Key
@@ -104,13 +104,5 @@ class Watching:
         self._fleet.reports[key] = report
         status = self._fleet.cache.deployments[key].get("status") or {}
         moving = status.get("phase") in (Phase.CANARY, Phase.INVESTIGATING)
-        if moving or before is None or _gist(before) != _gist(report):
+        if moving or before is None or gist(before) != gist(report):
             self._wake(key)
-
-
-def _gist(report: WatchReport) -> object:
-    """What would make decide() think again: not the numbers, which change every window."""
-    comparison = report.comparison
-    slower = comparison is not None and (comparison.tpot_ratio_lower or 0.0) > 1.0
-    findings = tuple((one.signal, one.stage, one.attribution, one.pod) for one in report.suspicions)
-    return report.answer, findings, slower, report.calibration is not None

@@ -60,6 +60,8 @@ class Watch:
         self._odd = np.zeros(FIRST_ROWS, bool)
         """Rows that are always looked at: no calibration, a floor of the acceptance, no answer from the server."""
         self._has_arm = np.zeros((2, FIRST_ROWS), bool)
+        self._stale = np.zeros(FIRST_ROWS, bool)
+        """Rows with a newer window than their report."""
         self._records: dict[Key, Record] = {}
         self._rows: dict[int, Record] = {}
         self._free = list(range(FIRST_ROWS))[::-1]
@@ -117,8 +119,7 @@ class Watch:
         self._shares.step(rows, counts[0], counts[1])
         self._clocks[1, rows] = batch.end
         self._clocks[2, rows] = np.maximum(self._clocks[2, rows], batch.end)
-        for row in rows.tolist():
-            self._rows[row].report = None
+        self._stale[rows] = True
 
     def stirred(self, rows: Slots) -> NDArray[np.bool_]:
         """Where the report may say something that decide() acts on. Elsewhere it says: all is as calibrated."""
@@ -137,8 +138,8 @@ class Watch:
         record = self._records.get(key)
         if record is None:
             return UNKNOWN_REPORT
-        if record.report is None:
-            record.report = self._report(record)
+        if record.report is None or self._stale[record.row]:
+            record.report, self._stale[record.row] = self._report(record), False
         overdue = self._clocks[2, record.row] - self._clocks[1, record.row]
         limit = OVERDUE_WINDOWS * record.target.window_seconds + OVERDUE_SECONDS
         if record.report.answer is Answer.OK and overdue > limit:
@@ -149,8 +150,8 @@ class Watch:
 
     def _report(self, record: Record) -> WatchReport:
         target, row = record.target, record.row
-        last = {role: totals for role, totals in self._totals(self._last, row).items() if role in record.said}
-        said = {role: (totals.last_answer, record.said[role]) for role, totals in last.items()}
+        last = self._totals(self._last, row)
+        said = {role: (totals.last_answer, record.said.get(role, "")) for role, totals in last.items()}
         answer, message = overall_answer(record.answers, said)
         both = all(target.arms.get(role) for role in ROLES)
         pods = {name: self._pods.at(place) for name, place in record.pods.items()}
@@ -233,7 +234,9 @@ class Watch:
         self._clocks = np.concatenate([self._clocks, np.zeros((3, size))], axis=1)
         self._week_slots = np.concatenate([self._week_slots, np.full(size, -1, np.intp)])
         self._allowed = np.concatenate([self._allowed, np.full((2, size), np.inf)], axis=1)
-        self._slow, self._odd = (np.concatenate([one, np.zeros(size, bool)]) for one in (self._slow, self._odd))
+        self._slow, self._odd, self._stale = (
+            np.concatenate([one, np.zeros(size, bool)]) for one in (self._slow, self._odd, self._stale)
+        )
         self._has_arm = np.concatenate([self._has_arm, np.zeros((2, size), bool)], axis=1)
         self._free = list(range(size, 2 * size))[::-1]
 

@@ -153,3 +153,15 @@ class WatchReport:
 
 
 UNKNOWN_REPORT = WatchReport(answer=Answer.UNAVAILABLE, message="no metrics have been read yet")
+
+
+def gist(report: WatchReport) -> object:
+    """What would make decide() think again: not the numbers, which change every window.
+
+    With little traffic a window often has nothing to say; while nothing is suspected, that is no news either.
+    """
+    comparison = report.comparison
+    slower = comparison is not None and (comparison.tpot_ratio_lower or 0.0) > 1.0
+    findings = tuple((one.signal, one.stage, one.attribution, one.pod) for one in report.suspicions)
+    calm = not findings and not slower and report.answer in USABLE_ANSWERS
+    return None if calm else report.answer, findings, slower, report.calibration is not None

@@ -5,8 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-from specfleet.simulate.run import Result, simulate
+from specfleet.simulate.run import simulate
 from specfleet.simulate.scenario import ScenarioError, load
+from specfleet.simulate.story import Result
 
 
 def main(arguments: list[str] | None = None) -> int:

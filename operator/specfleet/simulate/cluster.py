@@ -21,7 +21,6 @@ STARTUP_SECONDS = 90.0
 DRAIN_SECONDS = 30.0
 CRASH_AFTER_SECONDS = 20.0
 JOB_SECONDS = 300.0
-KEY = ("sim", "fleet", "uid-1")
 
 DEFAULT_SPEC: dict[str, Any] = {
     "model": {"name": "meta-llama/Llama-3.1-8B-Instruct", "revision": "0e9e39f"},
@@ -114,7 +113,8 @@ class Arm:
 class Cluster:
     """Kubernetes, the gateway and the benchmark Job, as far as decide() can tell."""
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
+    def __init__(self, spec: Mapping[str, Any], number: int = 1) -> None:
+        self.key = ("sim", "fleet", f"uid-{number}")
         self.spec = dict(spec)
         self.now = START
         self.status: DeploymentStatus | None = None
@@ -130,25 +130,27 @@ class Cluster:
         self.crashing: frozenset[ArmRole] = frozenset()
         self.violations: list[str] = []
         self._serial = 0
+        self._read()
+
+    def _read(self) -> None:
+        """Parse the spec, as the operator does once per version of the object."""
+        namespace, name, uid = self.key
+        metadata = {"name": name, "namespace": namespace, "uid": uid, "generation": self.generation}
+        self._owner = SpeculativeDeployment.model_validate({"metadata": metadata, "spec": self.spec})
+        self._arms_wanted = _wanted(json.dumps(self.spec, sort_keys=True))
 
     def change(self, patch: Mapping[str, Any]) -> None:
         """The user applies a changed spec."""
         self.spec = merged(self.spec, patch)
         self.generation += 1
+        self._read()
 
     def observation(self) -> Observation:
         """Everything that decide() sees now."""
-        body: dict[str, Any] = {
-            "metadata": {"name": KEY[1], "namespace": KEY[0], "uid": KEY[2], "generation": self.generation},
-            "spec": self.spec,
-        }
-        owner = SpeculativeDeployment.model_validate(body)
-        if self.status is not None:
-            owner = owner.model_copy(update={"status": self.status})
-        baseline, proposers = _wanted(json.dumps(self.spec, sort_keys=True))
+        baseline, proposers = self._arms_wanted
         return Observation(
             now=self.now,
-            deployment=owner,
+            deployment=self._owner.model_copy(update={"status": self.status}),
             baseline=baseline,
             proposers=proposers,
             arms=self._views(benchmark=False),
@@ -197,6 +199,12 @@ class Cluster:
                     self._crash(pod)
             self._fill(arm)
         self._check()
+
+    @property
+    def moving(self) -> bool:
+        """Whether a pod starts or drains, or a benchmark Job runs."""
+        pods = [pod for arm in self.arms.values() for pod in arm.pods]
+        return self.job is not None or any(not pod.serves(self.now) for pod in pods)
 
     def serving(self, fingerprint: str) -> list[Pod]:
         """Pods of a serving arm that answer."""

@@ -5,6 +5,7 @@ sampler in tests). Everything is arrays [.., windows, fleets].
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -96,14 +97,12 @@ def rates(model: TrafficModel, starts: Floats, phases: Floats) -> Floats:
 class Generator:
     """Draws consecutive spans; the hourly processes continue from span to span."""
 
-    def __init__(
-        self, model: TrafficModel, fleets: int, window_seconds: float, seed: int, together: bool = False
-    ) -> None:
+    def __init__(self, model: TrafficModel, fleets: int, window_seconds: float, seed: int, together: int = 1) -> None:
         self.model, self.fleets, self.window_seconds = model, fleets, window_seconds
         self.rng = np.random.default_rng(seed)
-        # together: the columns are pods of one deployment, which share the time of day, the mix and its shifts.
-        self._columns = 1 if together else fleets
-        self.phases = np.broadcast_to(self.rng.random(self._columns), fleets)
+        # So many neighbouring columns are pods of one deployment: they share the time of day, the mix and its shifts.
+        self._together, self._columns = together, fleets // together
+        self.phases = np.repeat(self.rng.random(self._columns), together)
         self._slow = self.rng.standard_normal(self._columns)
         self._hour = -1
         self._hour_mix: dict[int, Floats] = {}
@@ -142,13 +141,13 @@ class Generator:
     def _draw_hour(self, hour: int) -> None:
         self._hour = hour
         lean = np.linspace(-1, 1, len(self.model.mix)) * self.model.mix_diurnal
-        night = np.cos(2 * np.pi * (hour / 24 + self.phases[: self._columns]))
+        night = np.cos(2 * np.pi * (hour / 24 + self.phases[:: self._together]))
         mean = np.maximum(np.array(self.model.mix)[:, None] * (1 + lean[:, None] * night), 1e-3)
         drawn = self.rng.gamma(mean * self.model.mix_concentration)
         mix = drawn / np.maximum(drawn.sum(axis=0), 1e-12)
-        self._hour_mix[hour] = np.broadcast_to(mix, (mix.shape[0], self.fleets))
+        self._hour_mix[hour] = np.repeat(mix, self._together, axis=1)
         self._slow = 0.8 * self._slow + 0.6 * self.rng.standard_normal(self._columns)
-        self._hour_slow[hour] = np.broadcast_to(self.model.slow_sd * self._slow, self.fleets)
+        self._hour_slow[hour] = np.repeat(self.model.slow_sd * self._slow, self._together)
 
     def _ordinary(self, index: int, dataset: Dataset, counts: Floats) -> Floats:
         means, factors = moments(self.model.datasets)
@@ -165,10 +164,10 @@ class Generator:
         return totals
 
     def _exact(self, dataset: Dataset, counts: Floats) -> Floats:
-        known = pool(dataset)
-        drawn = known[:, self.rng.integers(0, known.shape[1], int(counts.sum()))]
+        known = _rows(dataset)
+        drawn = known.take(self.rng.integers(0, known.shape[0], int(counts.sum()), np.int32), axis=0)
         edges = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        return np.add.reduceat(drawn, edges, axis=1)
+        return np.asarray(np.add.reduceat(drawn, edges, axis=0).T)
 
     def _runaways(self, dataset: Dataset, counts: Floats) -> Floats:
         totals = np.zeros((4, *counts.shape))
@@ -184,6 +183,12 @@ class Generator:
             edges = np.concatenate([[0], np.cumsum(per_window)[:-1]])
             totals.reshape(4, -1)[:, some] = np.add.reduceat(drawn, edges, axis=1)
         return totals
+
+
+@cache
+def _rows(dataset: Dataset) -> Floats:
+    """(n, 4): a request is one run of memory, since windows draw them at random by the million."""
+    return np.ascontiguousarray(pool(dataset).T)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +207,8 @@ class Arm:
     """One arm's part in a deployment."""
 
     speculative: bool
-    share: float
-    """Of the traffic."""
+    share: Floats | float
+    """Of the traffic; a number or one per column."""
     pods: float
 
 
@@ -222,7 +227,7 @@ def counters(load: Load, engine: EngineModel, arm: Arm, effect: Effect, rng: np.
     out[Counter.STEPS] = steps
     out[Counter.GENERATED_TOKENS] = tokens
     out[Counter.FIRST_TOKENS] = out[Counter.FINISHED] = out[Counter.HTTP_OK] = requests
-    mean_length = float(decoded.sum() / max(steps.sum(), 1e-9))
+    mean_length = max(float(decoded.sum() / max(steps.sum(), 1e-9)), 1.0)
     per_pod = tokens / load.window_seconds / arm.pods
     depth = engine.depth if arm.speculative else 0
     lengths = np.full(tokens.shape, mean_length)
