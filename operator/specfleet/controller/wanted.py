@@ -10,6 +10,7 @@ from specfleet.engine.arguments import EngineArm, build_arm, fairness
 from specfleet.engine.environment import ConfigMaps
 from specfleet.engine.findings import Finding, Severity
 from specfleet.engine.pod_inputs import required_config_maps
+from specfleet.engine.preflight import preflight_key
 from specfleet.engine.rules import check, check_proposer
 
 

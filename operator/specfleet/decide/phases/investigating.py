@@ -206,7 +206,10 @@ def _merge_cells(turn: Turn, outcome: BenchmarkVerdict) -> list[object]:
 
 
 def _close(turn: Turn, reason: str, message: str, recalibrate: bool = False) -> None:
-    """Back to watching, or to the changed revision that waits, with a cool-down. Only a passed benchmark makes a new normal, never drifted traffic."""
+    """Back to watching, or to the changed revision that waits, with a cool-down.
+
+    Only a passed benchmark makes a new normal, never drifted traffic.
+    """
     turn.decide("CloseInvestigation", reason, message)
     turn.act()
     calibration: Calibration | None = turn.status.calibration
