@@ -1,5 +1,6 @@
 """Kubernetes Events of decisions. The name follows from the decision, so that a crash tells nothing twice."""
 
+from datetime import datetime
 from hashlib import sha256
 
 from specfleet.api.base import API_VERSION, RawObject
@@ -34,6 +35,39 @@ def build_event(deployment: SpeculativeDeployment, decision: DecisionRecord) -> 
         "action": decision.action,
         "reason": decision.reason[:REASON_LIMIT],
         "message": _shortened(f"{decision.action}: {decision.message}", evidence),
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": COMPONENT,
+    }
+
+
+def operator_error_event(body: RawObject, family: str, message: str, now: datetime) -> RawObject:
+    """A core/v1 Event about a deployment that the operator cannot work on (its raw object: it may be unreadable)."""
+    metadata = body["metadata"]
+    moment = now.replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    identity = f"{metadata.get('uid')}\0{family}\0{moment}"
+    suffix = f".{sha256(identity.encode()).hexdigest()[:16]}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": metadata["name"][: NAME_LIMIT - len(suffix)].rstrip(".-") + suffix,
+            "namespace": metadata["namespace"],
+        },
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "uid": metadata.get("uid"),
+        },
+        "type": "Warning",
+        "action": "Reconcile",
+        "reason": "OperatorError",
+        "message": _shortened(message, ""),
         "firstTimestamp": moment,
         "lastTimestamp": moment,
         "count": 1,

@@ -46,6 +46,13 @@ class OperatorMetrics:
             ["error"],
             registry=self.registry,
         )
+        self._failing = Gauge(
+            "specfleet_reconcile_failing",
+            "1 while a deployment cannot be worked on, by family of error",
+            ["namespace", "name", "error"],
+            registry=self.registry,
+        )
+        self._failing_with: dict[Key, str] = {}
         self._depth = Gauge("specfleet_queue_depth", "Deployments that wait for a worker", registry=self.registry)
         self._leader = Gauge("specfleet_leader", "1 while this process holds the Lease", registry=self.registry)
         self._server: tuple[_Server, Thread] | None = None
@@ -88,6 +95,15 @@ class OperatorMetrics:
         """A reconcile or a tick failed; `error` is a class name or another fixed word, never a message."""
         self._errors.labels(error).inc()
 
+    def show_failing(self, namespace: str, name: str, error: str | None) -> None:
+        """A deployment cannot be worked on because of `error` (a class name); None: it can again, or it is gone."""
+        before = self._failing_with.pop((namespace, name), None)
+        if before is not None and before != error:
+            self._failing.remove(namespace, name, before)
+        if error is not None:
+            self._failing_with[namespace, name] = error
+            self._failing.labels(namespace, name, error).set(1)
+
     def count_decision(self, namespace: str, name: str, decision: DecisionRecord) -> None:
         """A decision was written into status."""
         self._fleet.count_decision((namespace, name), decision)
@@ -103,3 +119,4 @@ class OperatorMetrics:
     def forget(self, namespace: str, name: str) -> None:
         """A deployment is gone."""
         self._fleet.forget((namespace, name))
+        self.show_failing(namespace, name, None)

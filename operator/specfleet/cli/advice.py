@@ -35,6 +35,7 @@ ADVICE: Mapping[str, str] = {
     "Stale": "have Prometheus scrape at least every 60 s",
     "NoSpeculation": "set spec.speculation to try a proposer",
     "SharedCause": "look at the node, the load and the model: plain decoding is slower too",
+    "OperatorError": "read the operator's log; a spec of a newer version needs the operator of that version",
     "BenchmarkError": "kubectl specfleet report {name} -n {namespace} -o report.html: it lists invalid runs and why",
 }
 _GATES: Mapping[GateName, str] = {

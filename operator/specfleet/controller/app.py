@@ -14,6 +14,7 @@ from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.alerts.webhook import WebhookSender
 from specfleet.api import labels
 from specfleet.api.base import RawObject
+from specfleet.controller.failures import Failures
 from specfleet.controller.fleet import Fleet, served_optional
 from specfleet.controller.observe import UnreadableError
 from specfleet.controller.probe import Prober
@@ -64,6 +65,7 @@ class App:
         self._lease: Lease | None = None
         self._watching: Watching | None = None
         self._reconciler: Reconciler | None = None
+        self._failures: Failures | None = None
         self._beat = 0.0
 
     async def start(self) -> None:
@@ -73,6 +75,7 @@ class App:
         book = ServerBook(self._api, self.settings)
         self._watching = Watching(self.fleet, book.server, self.queue.add)
         self._reconciler = Reconciler(self._api, self.fleet, self._lease, self.metrics, utc_now)
+        self._failures = Failures(self._api, self.fleet, self._lease, self.metrics, utc_now)
         self.metrics.follow(lambda: len(self.queue), self._leads, lambda: self._api.writes if self._api else {})
         self.metrics.serve(self.settings.metrics_port)
         self._spawn("lease", self._lease.run())
@@ -122,6 +125,8 @@ class App:
         self.fleet.forget(key)
         self.queue.forget(key)
         self.metrics.forget(*key)
+        if self._failures is not None:
+            self._failures.over(key)
 
     def _leads(self) -> bool:
         return self._lease is not None and self._lease.held
@@ -165,6 +170,8 @@ class App:
                 with self.metrics.reconcile_timer():
                     again = await reconciler.reconcile(key)
                 self.queue.succeeded(key)
+                if self._failures is not None:
+                    self._failures.over(key)
                 if again is not None:
                     self.queue.add_after(key, again)
             except (ConflictError, NotFoundError) as error:
@@ -174,15 +181,23 @@ class App:
                 seconds = self.queue.retry(key)
                 self.metrics.count_error(type(error).__name__)
                 log.warning("%s/%s: %s; again in %.1f s", *key, error, seconds)
+                await self._failed(key, type(error).__name__, str(error))
             except UnreadableError as error:
                 self.metrics.count_error("Unreadable")
                 log.error("%s/%s does not fit this operator's API: %s", *key, error)
-            except Exception:
+                await self._failed(key, "Unreadable", f"{error}: another operator's API?", lasting=True)
+            except Exception as error:
                 seconds = self.queue.retry(key)
                 self.metrics.count_error("Internal")
                 log.exception("%s/%s: reconcile failed; again in %.1f s", *key, seconds)
+                await self._failed(key, "Internal", f"{type(error).__name__}: {error} (see the operator's log)")
             finally:
                 self.queue.done(key)
+
+    async def _failed(self, key: Key, family: str, message: str, lasting: bool = False) -> None:
+        """Tell of a failure that lasts where a person looks (failures.py)."""
+        if self._failures is not None:
+            await self._failures.happened(key, family, message, lasting)
 
     async def _telemetry(self, book: ServerBook) -> None:
         assert self._watching is not None
