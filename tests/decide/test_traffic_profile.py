@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from specfleet.api.benchmark import TrafficSlice
 from specfleet.decide.traffic_profile import (
     CONSECUTIVE,
     ProfileState,
@@ -10,15 +11,16 @@ from specfleet.decide.traffic_profile import (
     compare,
     distance,
     from_cumulative,
+    production_slices,
 )
 
 EDGES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 bands = st.dictionaries(st.sampled_from(EDGES), st.floats(1, 1e6), min_size=1)
 
 
-def shifted(by: int, requests: float = 6000, rate: float | None = None) -> TrafficProfile:
+def shifted(by: int, requests: float = 6000) -> TrafficProfile:
     lengths = {EDGES[i + by]: requests / 3 for i in (3, 4, 5)}
-    return TrafficProfile(lengths, {EDGES[3]: requests}, rate)
+    return TrafficProfile(lengths, {EDGES[3]: requests}, requests)
 
 
 @settings(deadline=None)
@@ -44,7 +46,7 @@ def test_a_shift_by_n_bands_is_n(bands_moved: int) -> None:
 
 def test_nothing_is_not_a_profile() -> None:
     assert distance({}, {1.0: 5.0}) is None
-    answer = compare(shifted(0), TrafficProfile({}, {}), ProfileState(over=2))
+    answer = compare(shifted(0), TrafficProfile({}, {}, 0), ProfileState(over=2))
     assert (answer.known, answer.state) == (False, ProfileState(over=2))
 
 
@@ -58,10 +60,10 @@ def test_traffic_has_moved_only_after_several_looks_and_comes_back_below_the_low
         assert not state.moved
         state = compare(shifted(0), shifted(2), state).state
         assert state.moved is (look == CONSECUTIVE - 1)
-    between = TrafficProfile({EDGES[3]: 1400, EDGES[4]: 2000, EDGES[5]: 2000, EDGES[6]: 600}, {EDGES[3]: 6000})
+    between = TrafficProfile({EDGES[3]: 1400, EDGES[4]: 2000, EDGES[5]: 2000, EDGES[6]: 600}, {EDGES[3]: 6000}, 6000)
     near = compare(
         shifted(0),
-        TrafficProfile({EDGES[3]: 800, EDGES[4]: 2000, EDGES[5]: 2000, EDGES[6]: 1200}, {EDGES[3]: 6000}),
+        TrafficProfile({EDGES[3]: 800, EDGES[4]: 2000, EDGES[5]: 2000, EDGES[6]: 1200}, {EDGES[3]: 6000}, 6000),
         state,
     )
     assert near.state.moved
@@ -74,13 +76,31 @@ def test_a_single_odd_look_does_not_count() -> None:
     assert compare(shifted(0), shifted(0), state).state == ProfileState()
 
 
-def test_a_load_that_no_cell_speaks_for_is_a_move_too() -> None:
-    state = ProfileState()
-    for _ in range(CONSECUTIVE):
-        answer = compare(shifted(0, rate=10.0), shifted(0, rate=18.0), state)
-        state = answer.state
-    assert state.moved
-    assert "1.80 times" in answer.message
+def test_slices_like_production_are_the_shorter_and_the_longer_half_of_the_prompts() -> None:
+    two = TrafficProfile({200.0: 0.0, 500.0: 900.0, 2000.0: 0.0, 5000.0: 900.0}, {100.0: 0.0, 200.0: 1800.0}, 1800)
+    like = [TrafficSlice(name="chat", temperature=0.7), TrafficSlice(name="rare", weight=0.1)]
+    short, long = production_slices(two, like)
+    assert (short.name, short.prompt_tokens, short.output_tokens, short.temperature) == (
+        "production-short",
+        316,
+        141,
+        0.7,
+    )
+    assert (long.name, long.prompt_tokens, long.weight) == ("production-long", 3162, 1.0)
+
+
+def test_production_of_one_length_is_one_slice() -> None:
+    same = TrafficProfile({100.0: 0.0, 200.0: 900.0}, {10.0: 0.0, 20.0: 900.0}, 900)
+    assert [one.name for one in production_slices(same, [TrafficSlice(name="chat")])] == ["production"]
+
+
+@settings(deadline=None)
+@given(bands, bands)
+def test_slices_of_any_traffic_can_be_measured(prompts: dict[float, float], outputs: dict[float, float]) -> None:
+    made = production_slices(TrafficProfile(prompts, outputs, 1), [TrafficSlice(name="chat")])
+    assert len({one.name for one in made}) == len(made)
+    assert [TrafficSlice.model_validate(one.model_dump()) for one in made] == list(made)
+    assert [one.prompt_tokens for one in made] == sorted(one.prompt_tokens for one in made)
 
 
 def test_a_cumulative_histogram_becomes_bands_and_a_falling_one_is_refused() -> None:

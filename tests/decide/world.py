@@ -31,6 +31,7 @@ from specfleet.decide.observation import (
 )
 from specfleet.decide.plan import JobIntent, Plan
 from specfleet.decide.preflight import pending, screened
+from specfleet.decide.traffic_profile import TrafficLook
 from specfleet.decide.watch_report import Answer, ArmWindow, Comparison, Suspicion, WatchReport
 from specfleet.engine.findings import Finding
 
@@ -145,6 +146,8 @@ class World:
     """What a preflight answers; None: its Job fails."""
     preflight_runs: bool = True
     """False: its pod finds no node."""
+    traffic: Callable[[datetime], TrafficLook] | None = None
+    """The newest look at production's lengths."""
     breaker: bool = False
     command: Command | None = None
     generation: int = 1
@@ -196,6 +199,7 @@ class World:
             preflight=self._preflight_view(),
             evidence=tuple(self.evidence),
             watch=self._report(),
+            traffic=self.traffic(self.now) if self.traffic is not None else None,
             fleet=FleetView(breaker_open=self.breaker),
             command=self.command,
         )

@@ -92,7 +92,11 @@ class TrafficSpec(ApiModel):
 class PrometheusAuth(ApiModel):
     """Credentials of the Prometheus API, by Secret reference only (keys: token, username, password, tls.crt, ...)."""
 
-    secret_name: str = Field(min_length=1, description="Secret in the operator's namespace.")
+    secret_name: str = Field(
+        min_length=1,
+        description="Secret in the operator's namespace. Its annotation specfleet.dev/prometheus-servers lists the "
+        "addresses that it may be sent to; specfleet.dev/namespaces, where set, whose deployments may use it.",
+    )
     type: str = Field(pattern="^(Bearer|Basic|MutualTLS)$", description="How the Secret is used.")
 
 
@@ -129,6 +133,12 @@ class MonitoringSpec(ApiModel):
     scrape_interval_seconds: int = Field(15, ge=1, le=60, description="Scrape interval of the PodMonitor.")
     window_seconds: int | None = Field(
         None, ge=4, le=3600, description="Window of the detectors. Default: max(60, 4 x scrape interval)."
+    )
+    traffic_window_seconds: int = Field(
+        86400,
+        ge=60,
+        le=604800,
+        description="Window over which the lengths of production requests are compared with those that were measured.",
     )
     interesting_drop_ratio: float = Field(
         0.15, ge=0.05, le=0.9, description="Relative fall of the acceptance rate that is worth finding."

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from specfleet.api.base import StatusModel
+from specfleet.api.benchmark import TrafficSlice
 from specfleet.api.conditions import Condition
 from specfleet.api.preflight import PreflightStatus
 
@@ -141,6 +142,27 @@ class ChangeStatus(StatusModel):
     )
 
 
+class TrafficStatus(StatusModel):
+    """The production traffic that the evidence speaks for, and whether production has moved away from it."""
+
+    since: datetime = Field(description="End of the window that it was seen in.")
+    requests: float = Field(description="Requests in that window.")
+    prompt_tokens: dict[str, float] = Field(
+        default_factory=dict, description="Share of requests per band of prompt length, by its upper edge in tokens."
+    )
+    output_tokens: dict[str, float] = Field(default_factory=dict, description="The same of output length.")
+    looked: datetime = Field(description="Last look that changed something here.")
+    over: int = Field(0, description="Looks in a row that saw other traffic.")
+    moved: bool = False
+    message: str = Field("", max_length=1024)
+    slices: list[TrafficSlice] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Slices like production that benchmarks measure instead of the declared ones since traffic moved.",
+    )
+    declared: str | None = Field(None, description="Hash of the declared slices that they replace.")
+
+
 class TierChoice(StatusModel):
     """What serves one load tier best."""
 
@@ -189,6 +211,9 @@ class BenchmarkProgress(StatusModel):
     )
     gpu_hours: float = 0.0
     retries: int = 0
+    slices: list[TrafficSlice] = Field(
+        default_factory=list, max_length=8, description="Measured instead of spec.benchmark.slices; empty: those."
+    )
     round_pairs: int | None = Field(
         None, description="Valid pairs after which a search compares its candidates; absent: measured to a verdict."
     )
@@ -285,6 +310,7 @@ class DeploymentStatus(StatusModel):
     trials: list[TrialStatus] = Field(default_factory=list, max_length=64, description="Candidates judged so far.")
     search: SearchStatus | None = None
     change: ChangeStatus | None = None
+    traffic: TrafficStatus | None = None
     recommendation: Recommendation | None = None
     preflight: PreflightStatus | None = None
     arms: list[ArmStatus] = Field(default_factory=list, max_length=8)

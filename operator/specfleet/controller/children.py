@@ -9,7 +9,7 @@ from specfleet.benchmark.result import capacity_of
 from specfleet.controller.wanted import WantedArms
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import ArmIntent, JobIntent, Plan
-from specfleet.decide.units import of_benchmark
+from specfleet.decide.units import measured_spec, of_benchmark
 from specfleet.engine.arguments import build_arm, served_name
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
@@ -112,7 +112,7 @@ def _benchmark(obs: Observation, plan: Plan, job: JobIntent, live: _Live, prompt
         spec = _spec_of(obs, fingerprint)
         targets[role] = ArmTarget(f"http://{pod.ip}:{spec.engine.port}", pod.name, fingerprint, served_name(spec))
     drawn = build_plan(
-        owner.spec,
+        measured_spec(owner.spec, progress),
         job.pair,
         targets,
         job.cells,

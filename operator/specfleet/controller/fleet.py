@@ -14,6 +14,7 @@ from specfleet.controller.probe import Prober
 from specfleet.controller.wanted import WantedArms
 from specfleet.decide.breaker import fleet_view
 from specfleet.decide.observation import FleetView, WatchHistory
+from specfleet.decide.traffic_profile import TrafficLook
 from specfleet.decide.watch_report import WatchReport
 from specfleet.engine.pod_inputs import referenced_config_maps
 from specfleet.kube import kinds
@@ -55,6 +56,7 @@ class Fleet:
         self.cache = Cache()
         self.prober = prober
         self.reports: dict[Key, WatchReport] = {}
+        self.traffic: dict[Key, TrafficLook] = {}
         self.refused: dict[Key, tuple[str, ...]] = {}
         """What the API server (or the owner of a name) refuses, in its own words; told in status."""
         self.optional: frozenset[str] = frozenset()
@@ -106,6 +108,7 @@ class Fleet:
             gateway_api=HTTP_ROUTE in self.optional,
             fleet=self._breaker,
             watch=self.watch,
+            traffic=self.traffic.get(key),
         )
 
     async def load_config_maps(self, key: Key, api: KubeApi) -> None:
@@ -150,6 +153,7 @@ class Fleet:
         """A deployment is gone; the garbage collector removes its children."""
         self.cache.drop_deployment(key)
         self.reports.pop(key, None)
+        self.traffic.pop(key, None)
         self.refused.pop(key, None)
         self._config_maps.pop(key, None)
         self._wanted.pop(key, None)

@@ -28,6 +28,7 @@ from specfleet.decide.observation import (
     RouteView,
     WatchHistory,
 )
+from specfleet.decide.traffic_profile import TrafficLook
 from specfleet.decide.watch_report import UNKNOWN_REPORT, WatchReport
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
@@ -55,6 +56,7 @@ class Surroundings:
     fleet: FleetView
     refused: tuple[str, ...] = ()
     watch: WatchHistory = field(default_factory=WatchHistory)
+    traffic: TrafficLook | None = None
 
 
 def read_deployment(body: RawObject) -> SpeculativeDeployment:
@@ -92,6 +94,7 @@ def observe(
         preflight=preflight_view(cache, key, owner, now),
         evidence=_evidence(cache, key, owner),
         watch=around.reports.get(key, UNKNOWN_REPORT),
+        traffic=around.traffic,
         revisions=_revisions(cache, key),
         fleet=around.fleet,
         command=_command(owner),

@@ -14,6 +14,7 @@ from specfleet.decide.watch_scope import watch_target
 from specfleet.decide.watch_target import Target
 from specfleet.kube.cache import Key
 from specfleet.telemetry.collector import Collector
+from specfleet.telemetry.profiles import Profiles
 from specfleet.telemetry.servers import MetricsServer
 
 LONGEST_TICK_SECONDS = 5.0
@@ -38,6 +39,7 @@ class Watching:
         fleet: Fleet,
         servers: Callable[[SpeculativeDeployment], MetricsServer | None],
         wake: Callable[[Key], None],
+        self._profiles = Profiles()
     ) -> None:
         self._fleet = fleet
         self._servers = servers
@@ -49,7 +51,8 @@ class Watching:
     @property
     def queries(self) -> int:
         """Requests sent to metrics servers so far."""
-        return self._collector.queries
+        self._profiles.close()
+        return self._collector.queries + self._profiles.queries
 
     def close(self) -> None:
         """Let go of the metrics servers."""
@@ -76,6 +79,9 @@ class Watching:
             keys[target.key] = key
             shortest = min(shortest, target.window_seconds)
             targets.setdefault(server, []).append(target)
+        for watched, look in (await self._profiles.read(targets, now)).items():
+            self._fleet.traffic[keys[watched]] = look
+            self._wake(keys[watched])
         feeds = await self._collector.tick(targets, now)
         self._watch.observe(now, feeds)
         for watched, key in keys.items():

@@ -9,6 +9,7 @@ from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec, RequestProbe, RunSummary
 from specfleet.api.speculation import Proposer
 from specfleet.api.status import ArmRole, DeploymentStatus
+from specfleet.decide.traffic_profile import TrafficLook
 from specfleet.decide.watch_report import UNKNOWN_REPORT, WatchReport
 from specfleet.engine.findings import Finding
 
@@ -180,6 +181,8 @@ class Observation:
     preflight: PreflightView | None = None
     evidence: tuple[BenchmarkEvidenceSpec, ...] = ()
     watch: WatchReport = UNKNOWN_REPORT
+    traffic: TrafficLook | None = None
+    """The newest window of production requests, by length; None: not known."""
     revisions: Mapping[str, DeploymentSpec] = field(default_factory=dict)
     fleet: FleetView = FleetView()
     command: Command | None = None

@@ -55,6 +55,7 @@ def _other_engine(turn: Turn) -> None:
         investigation=None,
         hold_until=None,
         change=None,
+        traffic=None,
     )
 
 

@@ -8,27 +8,34 @@ moves to the neighbouring band counts little and one that moves far counts much,
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+
+from specfleet.api.benchmark import TrafficSlice
 
 MOVED_BANDS = 1.0
 BACK_BANDS = 0.5
-MOVED_LOAD_RATIO = 1.5
-"""Peak requests/s per pod beyond the largest measured rate by this much is a load that no cell speaks for."""
 CONSECUTIVE = 3
 MINIMUM_REQUESTS = 500
+LOOKS_PER_WINDOW = 4
+"""Looks overlap: three in a row that say moved span at least one and a half windows of traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficProfile:
-    """Requests per band (upper edge in tokens -> requests) and the busiest rate per pod."""
+    """Requests per band (upper edge in tokens -> requests, or shares of them)."""
 
     prompt_tokens: Mapping[float, float]
     output_tokens: Mapping[float, float]
-    peak_requests_per_second: float | None = None
+    requests: float
+    """Requests that the profile rests on."""
 
-    @property
-    def requests(self) -> float:
-        """Requests that the profile rests on."""
-        return sum(self.prompt_tokens.values())
+
+@dataclass(frozen=True, slots=True)
+class TrafficLook:
+    """What production looked like over one window that ends at `time`."""
+
+    time: datetime
+    profile: TrafficProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +88,8 @@ def _shares(bands: Mapping[float, float], edges: Sequence[float]) -> list[float]
 
 
 def compare(measured: TrafficProfile, now: TrafficProfile, state: ProfileState) -> ProfileAnswer:
-    """One look. Moved after CONSECUTIVE looks beyond MOVED_BANDS (or the load beyond MOVED_LOAD_RATIO), and back only
-    below BACK_BANDS, so that traffic on the edge does not start a benchmark every day."""
+    """One look. Moved after CONSECUTIVE looks beyond MOVED_BANDS, and back only below BACK_BANDS, so that traffic on
+    the edge does not start a benchmark every day."""
     lengths = {
         "prompt length": distance(measured.prompt_tokens, now.prompt_tokens),
         "output length": distance(measured.output_tokens, now.output_tokens),
@@ -91,19 +98,50 @@ def compare(measured: TrafficProfile, now: TrafficProfile, state: ProfileState) 
     if now.requests < MINIMUM_REQUESTS or len(known) < len(lengths):
         text = f"{now.requests:.0f} requests are too few to compare traffic ({MINIMUM_REQUESTS} are needed)"
         return ProfileAnswer(state, False, known, text)
-    load = _load_ratio(measured, now)
-    worst = max(known.values())
     limit = BACK_BANDS if state.moved else MOVED_BANDS
-    beyond = worst > limit or (load is not None and load > MOVED_LOAD_RATIO)
+    beyond = max(known.values()) > limit
     over = min(state.over + 1, CONSECUTIVE) if beyond else 0
     following = ProfileState(over, over >= CONSECUTIVE or (state.moved and beyond))
-    words = [f"{name} moved by {value:.2f} bands" for name, value in known.items()]
-    if load is not None:
-        words.append(f"peak load is {load:.2f} times the measured one")
-    distances = dict(known) if load is None else {**known, "load": load}
-    return ProfileAnswer(following, True, distances, "; ".join(words))
+    return ProfileAnswer(
+        following, True, known, "; ".join(f"{name} moved by {value:.2f} bands" for name, value in known.items())
+    )
 
 
-def _load_ratio(measured: TrafficProfile, now: TrafficProfile) -> float | None:
-    before, after = measured.peak_requests_per_second, now.peak_requests_per_second
-    return after / before if before and after is not None else None
+def production_slices(profile: TrafficProfile, like: Sequence[TrafficSlice]) -> tuple[TrafficSlice, ...]:
+    """Slices that stand for the traffic as it is: the shorter and the longer half of the prompts, equally weighted.
+
+    Sampling is that of the heaviest declared slice: no histogram knows it. One slice where both halves are alike.
+    """
+    heaviest = max(like, key=lambda one: one.weight)
+    output = max(2, round(_mean(profile.output_tokens)))
+    halves = [max(1, round(_mean(half))) for half in _halves(profile.prompt_tokens)]
+    names = ("production-short", "production-long") if halves[0] != halves[1] else ("production",)
+    return tuple(
+        heaviest.model_copy(update={"name": name, "prompt_tokens": tokens, "output_tokens": output, "weight": 1.0})
+        for name, tokens in zip(names, halves, strict=False)
+    )
+
+
+def _middle(edges: Sequence[float], edge: float) -> float:
+    """Geometric middle of the band that ends at `edge`; the open band ends nowhere, so it counts twice its start."""
+    place = edges.index(edge)
+    below = edges[place - 1] if place > 0 else max(1.0, edge / 2)
+    return 2 * below if math.isinf(edge) else math.sqrt(below * edge)
+
+
+def _mean(bands: Mapping[float, float]) -> float:
+    edges = sorted(bands)
+    total = sum(bands.values())
+    return sum(_middle(edges, edge) * bands[edge] for edge in edges) / total if total > 0 else 1.0
+
+
+def _halves(bands: Mapping[float, float]) -> tuple[dict[float, float], dict[float, float]]:
+    """The lower and the upper half of the requests; the band with the median is shared between them."""
+    left = sum(bands.values()) / 2
+    lower: dict[float, float] = {}
+    upper: dict[float, float] = {}
+    for edge in sorted(bands):
+        lower[edge] = min(left, bands[edge])
+        upper[edge] = bands[edge] - lower[edge]
+        left -= lower[edge]
+    return lower, upper

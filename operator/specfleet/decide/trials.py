@@ -11,6 +11,7 @@ from specfleet.decide import search
 from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.observation import Observation, WantedArm
 from specfleet.decide.search import NextPairs, SearchDone
+from specfleet.decide.traffic import slices_in_force
 from specfleet.decide.turn import Turn
 
 
@@ -49,7 +50,8 @@ def progress_of(turn: Turn, candidate: WantedArm, purpose: str, pairs: int) -> B
         candidate=candidate.fingerprint,
         started=turn.now,
         pairs_planned=pairs,
-        capacity_from=_capacity_from(turn.status.search, turn.obs.evidence) if purpose != "Suspicion" else None,
+        capacity_from=_capacity_from(turn.status.search, turn.obs.evidence) if purpose == "Confirm" else None,
+        slices=slices_in_force(turn.spec, turn.status),
     )
 
 
@@ -175,6 +177,7 @@ def _stretch(turn: Turn, run: SearchStatus, step: NextPairs) -> BenchmarkProgres
         round_pairs=None if last else step.pairs,
         gpu_hours=round(sum(one.gpu_seconds for one in mine) / 3600, 4),
         capacity_from=_capacity_from(run, turn.obs.evidence),
+        slices=slices_in_force(turn.spec, turn.status),
     )
 
 

@@ -23,10 +23,17 @@ class Unit:
     cells: tuple[Cell, ...]
 
 
+def measured_spec(spec: DeploymentSpec, progress: BenchmarkProgress) -> DeploymentSpec:
+    """The spec with the slices that this benchmark measures: since traffic moved, those like production."""
+    if not progress.slices:
+        return spec
+    return spec.model_copy(update={"benchmark": spec.benchmark.model_copy(update={"slices": list(progress.slices)})})
+
+
 def planned_cells(spec: DeploymentSpec, progress: BenchmarkProgress) -> tuple[Cell, ...]:
     """Cells of this benchmark: all, or only the suspect ones."""
     chosen = {tuple(cell.split("/", 1)) for cell in progress.cells}
-    return tuple(cell for cell in spec.benchmark.cells if not chosen or cell in chosen)
+    return tuple(cell for cell in measured_spec(spec, progress).benchmark.cells if not chosen or cell in chosen)
 
 
 def units(spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool) -> tuple[Unit, ...]:

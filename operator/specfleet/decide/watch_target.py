@@ -36,6 +36,7 @@ class Target:
     """As configured; only a hint for the first read, the observed interval is what counts."""
     warmup_seconds: float = 900.0
     confirm_seconds: float = 600.0
+    traffic_window_seconds: float = 86400.0
     min_requests: int = 200
     """Requests that each arm must finish before the comparison may Pass."""
     fingerprint: str = ""

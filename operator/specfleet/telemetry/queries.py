@@ -1,7 +1,7 @@
 """The PromQL of the watch: one selector for the whole fleet on a server, split only by the number of series."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from specfleet.decide.counters import Counter, Gauge
 
@@ -55,7 +55,13 @@ REQUIRED = (
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-def fleet_queries(pods_per_namespace: Mapping[str, int], namespace_label: str, seconds: float) -> list[str]:
+def fleet_queries(
+    pods_per_namespace: Mapping[str, int],
+    namespace_label: str,
+    seconds: float,
+    metrics: Sequence[str] = METRICS,
+    series_per_pod: int = SERIES_PER_POD,
+) -> list[str]:
     """Range selectors that together cover all watched pods over the last `seconds`.
 
     The number of queries follows from the number of series (at most `SERIES_PER_QUERY` expected per query), not from
@@ -66,23 +72,23 @@ def fleet_queries(pods_per_namespace: Mapping[str, int], namespace_label: str, s
     batch: list[str] = []
     expected = 0
     for namespace, pods in sorted(pods_per_namespace.items()):
-        size = pods * SERIES_PER_POD
+        size = pods * series_per_pod
         if size > SERIES_PER_QUERY:
-            queries += _split_by_metric(namespace, size, namespace_label, seconds)
+            queries += _split_by_metric(metrics, namespace, size, namespace_label, seconds)
             continue
         if batch and expected + size > SERIES_PER_QUERY:
-            queries.append(_selector(METRICS, batch, namespace_label, seconds))
+            queries.append(_selector(metrics, batch, namespace_label, seconds))
             batch, expected = [], 0
         batch.append(namespace)
         expected += size
     if batch:
-        queries.append(_selector(METRICS, batch, namespace_label, seconds))
+        queries.append(_selector(metrics, batch, namespace_label, seconds))
     return queries
 
 
-def _split_by_metric(namespace: str, size: int, label: str, seconds: float) -> list[str]:
-    parts = min(len(METRICS), -(-size // SERIES_PER_QUERY))
-    return [_selector(METRICS[part::parts], [namespace], label, seconds) for part in range(parts)]
+def _split_by_metric(metrics: Sequence[str], namespace: str, size: int, label: str, seconds: float) -> list[str]:
+    parts = min(len(metrics), -(-size // SERIES_PER_QUERY))
+    return [_selector(metrics[part::parts], [namespace], label, seconds) for part in range(parts)]
 
 
 def _selector(metrics: Iterable[str], namespaces: list[str], label: str, seconds: float) -> str:

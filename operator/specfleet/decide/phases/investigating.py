@@ -10,6 +10,7 @@ from specfleet.decide.phases.speculative import gain_below_zero, hard_fault, not
 from specfleet.decide.plan import PodRef
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import rollback_allowed, start_rollback
+from specfleet.decide.traffic import MOVED, look_anew, measured_anew, slices_in_force
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import Answer, ArmWindow, Attribution, Severity, Stage
 
@@ -176,6 +177,8 @@ def _rebenchmark(turn: Turn, case: Investigation) -> None:
 
 def _judged(turn: Turn, case: Investigation, outcome: BenchmarkVerdict) -> None:
     turn.set(cells=_merge_cells(turn, outcome))
+    if case.signal == MOVED:
+        measured_anew(turn)
     if outcome.verdict is Verdict.FAIL and rollback_allowed(turn):
         turn.decide("Judge", outcome.reason, outcome.message, Verdict.FAIL, measure.evidence_names(turn))
         start_rollback(turn, case.signal, f"{case.message}; measured again: {outcome.message}")
@@ -195,8 +198,11 @@ def _judged(turn: Turn, case: Investigation, outcome: BenchmarkVerdict) -> None:
 def _suspect_cells(turn: Turn) -> tuple[str, ...]:
     """Cells to measure again: the open-loop tiers, where acceptance shows; all when every tier is closed-loop."""
     spec = turn.spec.benchmark
+    slices = slices_in_force(turn.spec, turn.status) or spec.slices
+    if turn.status.investigation is not None and turn.status.investigation.signal == MOVED:
+        return ()
     tiers = [tier.name for tier in spec.tiers if not tier.closed_loop] or [tier.name for tier in spec.tiers]
-    return tuple(f"{tier}/{piece.name}" for tier in tiers[-1:] for piece in spec.slices)
+    return tuple(f"{tier}/{piece.name}" for tier in tiers[-1:] for piece in slices)
 
 
 def _merge_cells(turn: Turn, outcome: BenchmarkVerdict) -> list[object]:
@@ -211,6 +217,8 @@ def _close(turn: Turn, reason: str, message: str, recalibrate: bool = False) -> 
     Only a passed benchmark makes a new normal, never drifted traffic.
     """
     turn.decide("CloseInvestigation", reason, message)
+    if turn.status.phase_reason == MOVED and reason == "NotMeasured":
+        look_anew(turn)
     turn.act()
     calibration: Calibration | None = turn.status.calibration
     if recalibrate:

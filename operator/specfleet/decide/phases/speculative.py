@@ -8,6 +8,7 @@ from specfleet.decide.gates import action_gates, first_unmet
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_promoted_rollback
 from specfleet.decide.targets import can_attribute
+from specfleet.decide.traffic import follow_traffic, measure_the_promoted_again
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
 from specfleet.decide.week import SOURCE as WEEK
@@ -26,6 +27,9 @@ def speculative(turn: Turn) -> None:
     finding = actionable(turn)
     if finding is not None:
         investigate(turn, finding)
+        return
+    follow_traffic(turn)
+    measure_the_promoted_again(turn)
 
 
 def guard_promoted(turn: Turn) -> bool:

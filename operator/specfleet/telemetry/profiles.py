@@ -1,0 +1,139 @@
+"""How long production requests are: the engine's histograms of prompt and output length over one window.
+
+Asked for a few times per window only, with two samples per series (its end and its start): a window of a day costs the
+metrics server no more than one of a minute.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from specfleet.decide.traffic_profile import LOOKS_PER_WINDOW, TrafficLook, TrafficProfile, from_cumulative
+from specfleet.decide.watch_target import Key, Target
+from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
+from specfleet.telemetry.queries import fleet_queries
+from specfleet.telemetry.servers import MetricsServer
+
+PROMPT = "vllm:request_prompt_tokens_bucket"
+OUTPUT = "vllm:request_generation_tokens_bucket"
+SERIES_PER_POD = 40
+"""Two histograms with 1-2-5 edges up to the context length."""
+LOOK_BACK_SCRAPES = 4
+
+Counts = dict[tuple[str, str, str], dict[float, float]]
+"""Cumulative count per edge, by (namespace, pod, metric)."""
+
+log = logging.getLogger(__name__)
+
+
+class Profiles:
+    """Reads the length profile of each target when it is due. Not for concurrent reads."""
+
+    def __init__(self) -> None:
+        self._clients: dict[MetricsServer, Prometheus] = {}
+        self._due: dict[Key, float] = {}
+
+    @property
+    def queries(self) -> int:
+        """Requests sent to metrics servers so far."""
+        return sum(client.queries for client in self._clients.values())
+
+    def close(self) -> None:
+        """Let go of all servers."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    async def read(self, targets: Mapping[MetricsServer, Sequence[Target]], now: datetime) -> dict[Key, TrafficLook]:
+        """Looks that were due, by target. A server that fails gives none and is asked again at the next due time."""
+        known = {target.key for members in targets.values() for target in members}
+        self._due = {key: moment for key, moment in self._due.items() if key in known}
+        for server in [server for server in self._clients if server not in targets]:
+            self._clients.pop(server).close()
+        groups: dict[tuple[MetricsServer, str, str, float], list[Target]] = {}
+        for server, members in targets.items():
+            for target in members:
+                if self._is_due(target, now):
+                    slot = (server, target.namespace_label, target.pod_label, target.traffic_window_seconds)
+                    groups.setdefault(slot, []).append(target)
+        found = await asyncio.gather(*(self._look(slot[0], due, now) for slot, due in groups.items()))
+        return {key: look for one in found for key, look in one.items()}
+
+    def _is_due(self, target: Target, now: datetime) -> bool:
+        clock = now.timestamp()
+        if not target.arms or clock < self._due.get(target.key, 0.0):
+            return False
+        self._due[target.key] = clock + target.traffic_window_seconds / LOOKS_PER_WINDOW
+        return True
+
+    async def _look(self, server: MetricsServer, due: list[Target], now: datetime) -> dict[Key, TrafficLook]:
+        end = now.timestamp()
+        try:
+            ends, starts = await asyncio.gather(
+                self._counts(server, due, end), self._counts(server, due, end - due[0].traffic_window_seconds)
+            )
+        except PrometheusError as error:
+            log.info("lengths of requests are not known: %s", error)
+            return {}
+        found = {}
+        for target in due:
+            profile = _profile(target, ends, starts)
+            if profile is not None:
+                found[target.key] = TrafficLook(now.replace(microsecond=0), profile)
+        return found
+
+    async def _counts(self, server: MetricsServer, due: list[Target], at: float) -> Counts:
+        client = self._clients.setdefault(server, Prometheus(server))
+        pods: dict[str, int] = {}
+        for target in due:
+            pods[target.key[0]] = pods.get(target.key[0], 0) + sum(len(members) for members in target.arms.values())
+        seconds = LOOK_BACK_SCRAPES * max(target.scrape_interval_seconds for target in due)
+        queries = fleet_queries(pods, due[0].namespace_label, seconds, (PROMPT, OUTPUT), SERIES_PER_POD)
+        answers = await asyncio.gather(*(client.range_vector(query, at) for query in queries))
+        counts: Counts = {}
+        for answer in answers:
+            _add(counts, answer, due[0].namespace_label, due[0].pod_label)
+        return counts
+
+
+def _add(counts: Counts, series: Iterable[Series], namespace_label: str, pod_label: str) -> None:
+    """The last sample of each series; engines of one pod (data parallel) are summed."""
+    for one in series:
+        try:
+            edge = float(one.labels["le"])
+        except (KeyError, ValueError):
+            continue
+        value = float(one.values[-1]) if len(one.values) else math.nan
+        if not math.isfinite(value):
+            continue
+        slot = (one.labels.get(namespace_label, ""), one.labels.get(pod_label, ""), one.labels.get("__name__", ""))
+        own = counts.setdefault(slot, {})
+        own[edge] = own.get(edge, 0.0) + value
+
+
+def _profile(target: Target, ends: Counts, starts: Counts) -> TrafficProfile | None:
+    """Requests per band over all serving pods; None when an engine exposes no such histogram."""
+    bands: list[dict[float, float]] = []
+    for metric in (PROMPT, OUTPUT):
+        total: dict[float, float] = {}
+        for pods in target.arms.values():
+            for pod in pods:
+                slot = (target.key[0], pod.name, metric)
+                for edge, count in _grown(ends.get(slot, {}), starts.get(slot, {})).items():
+                    total[edge] = total.get(edge, 0.0) + count
+        try:
+            bands.append(from_cumulative(total))
+        except ValueError:
+            return None
+    if not bands[0] or not bands[1]:
+        return None
+    return TrafficProfile(bands[0], bands[1], sum(bands[0].values()))
+
+
+def _grown(end: Mapping[float, float], start: Mapping[float, float]) -> Mapping[float, float]:
+    """What was counted in between. A counter that fell, or other edges, is another process: all that it counted."""
+    if set(end) != set(start) or any(end[edge] < start[edge] for edge in end):
+        return end
+    return {edge: end[edge] - start[edge] for edge in end}

@@ -1,0 +1,165 @@
+"""Production that moves away from what was measured: measured again, once, within the budgets."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from specfleet.api.status import Phase, Verdict
+from specfleet.decide.traffic_profile import TrafficLook, TrafficProfile
+
+from tests.decide.world import START, World, spec_of
+
+WINDOW = 3600
+EDGES = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, float("inf")]
+
+
+def profile(edge: float, requests: float = 6000.0) -> TrafficProfile:
+    """All prompts in one band, all answers in another."""
+    return TrafficProfile(
+        {one: requests if one == edge else 0.0 for one in EDGES}, {100.0: 0.0, 200.0: requests}, requests
+    )
+
+
+def production(at: Callable[[float], TrafficProfile]) -> Callable[[datetime], TrafficLook]:
+    """A look every quarter of a window; `at` gives the profile by seconds since the start."""
+
+    def look(now: datetime) -> TrafficLook:
+        step = WINDOW / 4
+        seconds = int((now - START).total_seconds() // step) * step
+        return TrafficLook(START + timedelta(seconds=seconds), at(seconds))
+
+    return look
+
+
+def world(at: Callable[[float], TrafficProfile], **changes: Any) -> World:
+    monitoring = {"trafficWindowSeconds": WINDOW}
+    return World(spec=spec_of(monitoring=monitoring, **changes), traffic=production(at))
+
+
+def moves(seconds: float, edge: float = 5000.0) -> Callable[[float], TrafficProfile]:
+    return lambda now: profile(200.0 if now < seconds else edge)
+
+
+def measured_slices(one: World, purpose: str) -> set[str]:
+    return {run.slice for item in one.evidence if item.purpose == purpose for run in item.runs}
+
+
+def test_traffic_that_stays_is_noted_once_and_nothing_is_written_or_measured_again() -> None:
+    one = world(moves(1e9))
+    one.run_to(Phase.SPECULATIVE)
+    one.run(WINDOW)
+    assert one.status is not None
+    assert one.status.traffic is not None
+    assert one.status.traffic.prompt_tokens == {"200": 1.0}
+    writes = one.writes
+    one.run(20 * WINDOW)
+    assert one.writes == writes
+    assert not one.decisions("TrafficMoved")
+
+
+def test_traffic_that_moves_for_good_is_measured_again_with_slices_like_production_and_stays_promoted() -> None:
+    one = world(moves(3 * WINDOW))
+    one.run_to(Phase.SPECULATIVE)
+    assert one.run(6 * WINDOW, until=lambda w: bool(w.decisions("CloseInvestigation"))), one.story()
+    assert "prompt length moved by 4.00 bands" in one.decisions("TrafficMoved")[0].message
+    assert measured_slices(one, "Suspicion") == {"production"}
+    assert one.phase is Phase.SPECULATIVE
+    assert one.status is not None
+    assert one.status.traffic is not None
+    assert one.status.traffic.prompt_tokens == {"5000": 1.0}
+    one.run(20 * WINDOW)
+    assert len(one.decisions("TrafficMoved")) == 1, "the new traffic is what was measured now"
+    assert not one.lost
+
+
+def test_a_proposer_that_loses_on_the_new_traffic_is_rolled_back() -> None:
+    one = world(moves(3 * WINDOW))
+    one.run_to(Phase.SPECULATIVE)
+    one.gain = lambda tier, piece: 0.8 if piece.startswith("production") else 1.6
+    assert one.run(8 * WINDOW, until=lambda w: bool(w.decisions("RolledBack"))), one.story()
+    assert one.decisions("RollBack")[0].reason == "TrafficMoved"
+    assert one.share(one.plain) == 1
+
+
+def test_a_proposer_that_lost_on_the_old_traffic_gets_another_chance_on_the_new_one() -> None:
+    one = world(moves(3 * WINDOW))
+    one.gain = lambda tier, piece: 1.6 if piece.startswith("production") else 0.8
+    one.run(2 * WINDOW)
+    assert one.phase is Phase.BASELINE
+    assert one.status is not None
+    assert one.status.trials[0].verdict is Verdict.FAIL
+    one.run_to(Phase.SPECULATIVE, 6 * WINDOW)
+    assert len(one.decisions("MeasureAgain")) == 1
+    assert measured_slices(one, "Qualify") == {"chat", "code", "production"}
+
+
+def test_a_single_odd_hour_is_not_followed() -> None:
+    one = world(lambda now: profile(5000.0 if 3 * WINDOW <= now < 3.5 * WINDOW else 200.0))
+    one.run_to(Phase.SPECULATIVE)
+    one.run(8 * WINDOW)
+    assert not one.decisions("TrafficMoved")
+    assert one.status is not None
+    assert one.status.traffic is not None
+    assert one.status.traffic.over == 0
+
+
+def test_traffic_that_swings_all_the_time_starts_few_benchmarks() -> None:
+    one = world(
+        lambda now: profile(200.0 if int(now // (2 * WINDOW)) % 2 else 5000.0),
+        remedies={**spec_of()["remedies"], "maxActionsPerDay": 2},
+    )
+    one.run_to(Phase.SPECULATIVE)
+    one.run(24 * WINDOW)
+    assert len(one.decisions("Investigate")) <= 4, one.story()
+
+
+def test_few_requests_are_no_profile() -> None:
+    one = world(lambda now: profile(200.0, requests=100))
+    one.run(3 * WINDOW)
+    assert one.status is not None
+    assert one.status.traffic is None
+
+
+def test_moved_traffic_waits_for_the_maintenance_window_and_is_only_told_without_remedies() -> None:
+    closed = {**spec_of()["remedies"], "maintenanceWindows": [{"start": "03:00", "durationSeconds": 3600}]}
+    one = world(moves(3 * WINDOW))
+    one.run_to(Phase.SPECULATIVE)
+    one.change(remedies=closed)
+    one.run(6 * WINDOW)
+    assert one.decisions("TrafficMoved")
+    assert not one.decisions("Investigate")
+    one.change(remedies={**spec_of()["remedies"], "rebenchmark": False})
+    one.run(6 * WINDOW)
+    assert not one.decisions("Investigate")
+    one.change(remedies=spec_of()["remedies"])
+    assert one.run(3600, until=lambda w: bool(w.decisions("Investigate")))
+
+
+def test_a_person_who_declares_other_slices_is_right_again() -> None:
+    one = world(moves(3 * WINDOW))
+    one.run_to(Phase.SPECULATIVE)
+    assert one.run(6 * WINDOW, until=lambda w: bool(w.decisions("CloseInvestigation"))), one.story()
+    one.change(benchmark={**spec_of()["benchmark"], "slices": [{"name": "agent", "promptTokens": 6000}]})
+    one.change(speculation={**spec_of()["speculation"], "numSpeculativeTokens": 5})
+    begun = len(one.evidence)
+    one.run_to(Phase.CANARY, 2 * WINDOW)
+    assert {run.slice for item in one.evidence[begun:] for run in item.runs} == {"agent"}
+
+
+def test_a_benchmark_that_cannot_run_is_not_tried_again_until_the_traffic_is_seen_to_have_moved_again() -> None:
+    one = world(moves(3 * WINDOW))
+    one.run_to(Phase.SPECULATIVE)
+    one.run(3 * WINDOW, until=lambda w: w.now >= START + timedelta(seconds=3 * WINDOW - 60))
+    one.capacity = len(one.pods())
+    assert one.run(6 * WINDOW, until=lambda w: bool(w.decisions("CloseInvestigation"))), one.story()
+    assert one.decisions("CloseInvestigation")[0].reason == "NotMeasured"
+    assert one.status is not None
+    assert one.status.traffic is not None
+    assert one.status.traffic.prompt_tokens == {"200": 1.0}
+    opened = len(one.decisions("Investigate"))
+    one.run(WINDOW / 4)
+    assert len(one.decisions("Investigate")) == opened
+    one.capacity = 100
+    assert one.run(
+        6 * WINDOW, until=lambda w: bool(w.status and w.status.traffic and "5000" in w.status.traffic.prompt_tokens)
+    )
