@@ -18,11 +18,6 @@ from specfleet.telemetry.profiles import Profiles
 from specfleet.telemetry.servers import MetricsServer
 
 LONGEST_TICK_SECONDS = 5.0
-UNAVAILABLE_NO_SERVER = WatchReport(
-    answer=Answer.UNAVAILABLE,
-    message="no metrics server is set: spec.monitoring.prometheus.url, or SPECFLEET_PROMETHEUS_URL of the operator",
-)
-
 NOT_OBSERVED = WatchReport(
     answer=Answer.UNAVAILABLE, message="the operator cannot read this deployment's objects: see its log"
 )
@@ -37,26 +32,26 @@ class Watching:
     def __init__(
         self,
         fleet: Fleet,
-        servers: Callable[[SpeculativeDeployment], MetricsServer | None],
+        servers: Callable[[SpeculativeDeployment], MetricsServer | str],
         wake: Callable[[Key], None],
-        self._profiles = Profiles()
     ) -> None:
         self._fleet = fleet
         self._servers = servers
         self._wake = wake
         self._collector = Collector()
+        self._profiles = Profiles()
         self._watch = Watch()
         self._watched: set[tuple[str, str, str]] = set()
 
     @property
     def queries(self) -> int:
         """Requests sent to metrics servers so far."""
-        self._profiles.close()
         return self._collector.queries + self._profiles.queries
 
     def close(self) -> None:
         """Let go of the metrics servers."""
         self._collector.close()
+        self._profiles.close()
 
     async def tick(self, now: datetime) -> float:
         """Read, watch, report. Returns the seconds until the next tick."""
@@ -65,40 +60,42 @@ class Watching:
         shortest = 4 * LONGEST_TICK_SECONDS
         for key in self._fleet.cache.known():
             try:
-                target, server = self._target(key, now)
+                found = self._target(key, now)
             except Exception:
                 # One deployment that cannot be observed must not blind the watch of all others.
                 log.exception("%s/%s cannot be watched", *key)
                 self._publish(key, NOT_OBSERVED)
                 continue
-            if target is None:
+            if found is None:
                 continue
-            if server is None:
-                self._publish(key, UNAVAILABLE_NO_SERVER)
+            target, server = found
+            if isinstance(server, str):
+                self._publish(key, WatchReport(answer=Answer.UNAVAILABLE, message=server))
                 continue
             keys[target.key] = key
             shortest = min(shortest, target.window_seconds)
             targets.setdefault(server, []).append(target)
-        for watched, look in (await self._profiles.read(targets, now)).items():
-            self._fleet.traffic[keys[watched]] = look
-            self._wake(keys[watched])
         feeds = await self._collector.tick(targets, now)
         self._watch.observe(now, feeds)
         for watched, key in keys.items():
             self._publish(key, self._watch.report(watched))
+        for watched, look in (await self._profiles.read(targets, now)).items():
+            self._fleet.traffic[keys[watched]] = look
+            self._wake(keys[watched])
         for gone in self._watched - set(keys):
             self._watch.forget(gone)
         self._watched = set(keys)
         return max(1.0, min(LONGEST_TICK_SECONDS, shortest / 4))
 
-    def _target(self, key: Key, now: datetime) -> tuple[Target | None, MetricsServer | None]:
+    def _target(self, key: Key, now: datetime) -> tuple[Target, MetricsServer | str] | None:
+        """None for a deployment that nothing serves for yet."""
         try:
             owner = self._fleet.deployment(key)
         except UnreadableError:
-            return None, None
+            return None
         status = owner.status
         if status is None or status.stable is None:
-            return None, None
+            return None
         wanted = self._fleet.wanted(key, owner)
         obs = observe(self._fleet.cache, key, owner, wanted, self._fleet.surroundings(key), now)
         return watch_target(obs, status, now), self._servers(owner)
