@@ -86,6 +86,21 @@ def test_check_names_the_file_that_was_edited_by_hand(tmp_path: Path, capsys: py
     assert victim.name in capsys.readouterr().err
 
 
+def test_every_field_of_both_crds_is_described() -> None:
+    for name, manifest in crd.crds().items():
+        top = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+        bare = [path for part in ("spec", "status") if part in top for path in _undescribed(top[part], part)]
+        assert not bare, f"{name}: give these fields a description: {bare}"
+
+
+def _undescribed(schema: dict[str, Any], path: str) -> list[str]:
+    found = []
+    for name, below in schema.get("properties", {}).items():
+        found += [] if below.get("description") else [f"{path}.{name}"]
+        found += _undescribed(below, f"{path}.{name}") + _undescribed(below.get("items", {}), f"{path}.{name}[]")
+    return found
+
+
 def test_every_validation_message_says_what_to_do_without_naming_cel() -> None:
     for manifest in crd.crds().values():
         for path, node in walk(manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):

@@ -123,6 +123,13 @@ def test_ready_counts_serving_pods_against_the_asked_ones() -> None:
     assert world.condition(READY).message == "4 of 6 pods serve"
 
 
+def test_one_pod_serves_and_several_pods_serve() -> None:
+    for replicas, words in ((1, "1 pod serves"), (2, "2 pods serve")):
+        world = World(spec=spec_of(replicas=replicas, speculation=None))
+        world.run_to(Phase.BASELINE)
+        assert world.condition(READY).message == words
+
+
 def test_every_condition_carries_the_generation_that_it_is_about() -> None:
     world = promoted()
     world.change(paused=True)

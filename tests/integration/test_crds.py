@@ -257,7 +257,7 @@ def test_status_is_written_through_its_subresource_only(server: Server) -> None:
     done = server.run("patch", "sd", "status", "--subresource=status", "--type=merge", "-p", patch)
     assert done.returncode == 0, done.stderr
     shown = server.run("get", "sd", "status").stdout
-    assert shown.split("\n")[0].split() == ["NAME", "PHASE", "ARM", "WEIGHT", "PROPOSER", "READY", "AGE"]
+    assert shown.split("\n")[0].split() == ["NAME", "PHASE", "ARM", "SPECULATIVE%", "PROPOSER", "READY", "AGE"]
     assert shown.split("\n")[1].split()[:4] == ["status", "Canary", "baseline", "25"]
 
 

@@ -89,7 +89,7 @@ class FleetCollector(Collector):
 
 def _status_families(statuses: Mapping[Key, DeploymentStatus]) -> Iterator[Metric]:
     phase = GaugeMetricFamily("specfleet_phase", "1 for the present phase", labels=(*OWNER, "phase"))
-    hours = CounterMetricFamily("specfleet_gpu_hours", "GPU hours spent on benchmarks and control", labels=OWNER)
+    hours = CounterMetricFamily("specfleet_gpu_hours", "GPU hours spent on benchmarks", labels=OWNER)
     for key, status in statuses.items():
         phase.add_metric((*key, status.phase.value), 1)
         hours.add_metric(key, status.gpu_hours_spent)

@@ -35,10 +35,15 @@ class Condition(StatusModel):
 
     type: ConditionType
     status: ConditionStatus
-    reason: str = Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
-    message: str = Field("", max_length=32768)
-    last_transition_time: datetime
-    observed_generation: int = Field(ge=0)
+    reason: str = Field(
+        min_length=1,
+        max_length=1024,
+        pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        description="CamelCase reason, the same as in the Event and the alert.",
+    )
+    message: str = Field("", max_length=32768, description="The reason in words and numbers.")
+    last_transition_time: datetime = Field(description="When the status of the condition last changed.")
+    observed_generation: int = Field(ge=0, description="metadata.generation that the condition speaks of.")
 
 
 def merge_conditions(old: Iterable[Condition], new: Iterable[Condition]) -> list[Condition]:

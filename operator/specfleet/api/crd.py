@@ -29,7 +29,7 @@ _HEADER = "# Generated from operator/specfleet/api by `make crds`; do not edit.\
 _DEPLOYMENT_COLUMNS = (
     ("Phase", "string", ".status.phase", 0, "Phase of the present revision"),
     ("Arm", "string", ".status.servingArm", 0, "Which arm serves: baseline or speculative"),
-    ("Weight", "integer", ".status.weightPercent", 0, "Traffic share of the speculative arm in percent"),
+    ("Speculative%", "integer", ".status.weightPercent", 0, "Share of the traffic that the speculative arm gets"),
     ("Proposer", "string", '.status.arms[?(@.role=="speculative")].proposer', 0, "Proposer that runs"),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0, "A proven arm serves at full capacity"),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Age"),

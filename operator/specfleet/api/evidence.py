@@ -22,42 +22,44 @@ class RunSummary(ApiModel):
     model_config = ConfigDict(extra="ignore")
 
     arm: ArmRole
-    tier: str
-    slice: str
+    tier: str = Field(description="Load tier.")
+    slice: str = Field(description="Traffic slice.")
     order: int = Field(description="Position inside the pair: ABBA is 0 (A), 1 (B), 2 (B), 3 (A).")
-    valid: bool
-    invalid_reason: str | None = Field(None, max_length=256)
+    valid: bool = Field(description="Whether the run may be compared.")
+    invalid_reason: str | None = Field(None, max_length=256, description="Why not; docs/evidence.md lists the reasons.")
     started: float = Field(description="Unix time of the first intended request.")
-    duration_seconds: float
-    planned_requests: int
-    completed_requests: int
-    failed_requests: int
+    duration_seconds: float = Field(description="First intended request to last answer.")
+    planned_requests: int = Field(description="Requests that were to be sent.")
+    completed_requests: int = Field(description="Requests that were answered whole.")
+    failed_requests: int = Field(description="Planned requests that were not.")
     requests_per_second: float | None = Field(None, description="Planned rate; None for closed loop.")
-    concurrency: int | None = None
-    completed_requests_per_second: float
-    prompt_tokens: int
-    output_tokens: int
-    output_tokens_per_second: float
-    tpot_mean_seconds: float | None = None
-    tpot_p95_seconds: float | None = None
-    ttft_mean_seconds: float | None = None
-    ttft_p95_seconds: float | None = None
-    e2e_mean_seconds: float | None = None
+    concurrency: int | None = Field(None, description="Requests in flight in closed loop; None in open loop.")
+    completed_requests_per_second: float = Field(description="Completed requests over the duration.")
+    prompt_tokens: int = Field(description="Prompt tokens of all requests.")
+    output_tokens: int = Field(description="Generated tokens of all requests.")
+    output_tokens_per_second: float = Field(description="Generated tokens over the duration.")
+    tpot_mean_seconds: float | None = Field(None, description="Mean time per output token as the client saw it.")
+    tpot_p95_seconds: float | None = Field(None, description="p95 of it over requests.")
+    ttft_mean_seconds: float | None = Field(None, description="Mean time to first token.")
+    ttft_p95_seconds: float | None = Field(None, description="p95 of it.")
+    e2e_mean_seconds: float | None = Field(None, description="Mean time from intended send to last token.")
     stall_p95_seconds: float | None = Field(None, description="p95 pause between streamed chunks.")
-    ttft_over_slo_share: float | None = None
-    tpot_over_slo_share: float | None = None
+    ttft_over_slo_share: float | None = Field(None, description="Share of requests over the declared TTFT objective.")
+    tpot_over_slo_share: float | None = Field(None, description="Share of requests over the declared TPOT objective.")
     client_lag_p99_seconds: float | None = Field(None, description="None: unknown, so no open-loop latency Pass.")
-    drafts: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
-    accepted_per_position: list[int] = Field(default_factory=list, max_length=128)
+    drafts: int = Field(0, description="Drafts that the engine checked.")
+    draft_tokens: int = Field(0, description="Tokens that were drafted.")
+    accepted_tokens: int = Field(0, description="Drafted tokens that were accepted.")
+    accepted_per_position: list[int] = Field(
+        default_factory=list, max_length=128, description="Accepted tokens by position of the draft, first one first."
+    )
     engine_tpot_seconds: float | None = Field(None, description="From the pods' own counters, token-weighted.")
-    preemptions: int = 0
-    kv_cache_peak_ratio: float | None = None
-    queue_time_mean_seconds: float | None = None
+    preemptions: int = Field(0, description="Requests that the engine put back.")
+    kv_cache_peak_ratio: float | None = Field(None, description="Highest use of the KV cache that was seen (0..1).")
+    queue_time_mean_seconds: float | None = Field(None, description="Mean wait in the engine's queue.")
     client_errors: int = Field(0, description="HTTP 4xx.")
     server_errors: int = Field(0, description="HTTP 5xx and aborted streams.")
-    pod: str | None = None
+    pod: str | None = Field(None, description="Engine pod that was measured.")
     agreement_ratio: float | None = Field(None, description="Greedy texts equal to the plain arm's (quality probes).")
 
 
@@ -66,9 +68,9 @@ class RequestProbe(ApiModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: str
+    name: str = Field(description="Kind of request, for example min_p.")
     baseline_status: int | None = Field(None, description="None: not asked, or no answer.")
-    speculative_status: int | None = None
+    speculative_status: int | None = Field(None, description="The same of the speculative arm.")
 
     @property
     def broken(self) -> bool:
@@ -103,13 +105,19 @@ class BenchmarkEvidenceSpec(ApiModel):
     criteria: str | None = Field(
         None, description="Hash of what it is judged by (matrix, pairs, looks, objective, guardrails) when measured."
     )
-    engine_version: str | None = None
-    started: datetime
-    finished: datetime
-    gpu_seconds: float = Field(ge=0)
-    capacity_requests_per_second: float | None = None
-    runs: list[RunSummary] = Field(max_length=256)
-    request_probes: list[RequestProbe] = Field(default_factory=list, max_length=32)
+    engine_version: str | None = Field(None, description="vLLM version that the pods reported.")
+    started: datetime = Field(description="When the Job started.")
+    finished: datetime = Field(description="When the Job ended.")
+    gpu_seconds: float = Field(ge=0, description="GPU time that the unit cost, both arms.")
+    capacity_requests_per_second: float | None = Field(
+        None, description="Capacity of the plain arm per pod (purpose Capacity)."
+    )
+    runs: list[RunSummary] = Field(max_length=256, description="The runs of the pair, one per arm and cell.")
+    request_probes: list[RequestProbe] = Field(
+        default_factory=list,
+        max_length=32,
+        description="Requests that speculation is known to break, asked once per benchmark.",
+    )
     greedy_texts: dict[str, str] = Field(
         default_factory=dict,
         description="Hashes (4 hex digits per prompt) of greedy completions: baseline, baseline-again, speculative.",

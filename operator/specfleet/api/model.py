@@ -76,7 +76,7 @@ class EngineSpec(ApiModel):
 
 
 class MultiNodeSpec(ApiModel):
-    """An arm whose engine spans several nodes, run as a LeaderWorkerSet."""
+    """Reserved for an engine that spans several nodes, run as a LeaderWorkerSet: refused by this version."""
 
     size: int = Field(ge=2, le=64, description="Pods per engine (leader included).")
 
@@ -111,4 +111,7 @@ class TemplateSpec(ApiModel):
         None, description="Name of a Secret with the key `token`, given to the engine as HF_TOKEN by reference."
     )
     kueue_queue_name: str | None = Field(None, description="Kueue LocalQueue of serving and benchmark pods.")
-    multi_node: MultiNodeSpec | None = Field(None, description="Run each engine on several nodes (LeaderWorkerSet).")
+    multi_node: MultiNodeSpec | None = Field(
+        None,
+        description="Reserved for engines on several nodes (LeaderWorkerSet): refused by this version.",
+    )

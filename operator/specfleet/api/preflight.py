@@ -19,11 +19,11 @@ class PreflightOutcome(StrEnum):
 class PreflightFinding(StatusModel):
     """One thing that the files say."""
 
-    rule: str = Field(max_length=128)
+    rule: str = Field(max_length=128, description="Engine rule; docs/reference/engine-rules.md lists them.")
     severity: str = Field(description="refuse or warn.", max_length=16)
-    field_path: str = Field(max_length=256)
-    message: str = Field(max_length=2048)
-    remedy: str = Field("", max_length=1024)
+    field_path: str = Field(max_length=256, description="Field of the spec that it is about.")
+    message: str = Field(max_length=2048, description="What is wrong.")
+    remedy: str = Field("", max_length=1024, description="What to do instead.")
     tokens: int | None = Field(None, description="Which proposer of a numSpeculativeTokensRange; absent: all of them.")
 
 
@@ -32,7 +32,9 @@ class PreflightStatus(StatusModel):
 
     id: str = Field(max_length=16, description="Part of the name of its Job, so that it is never run twice.")
     key: str = Field(max_length=64, description="Hash of what is compared, and where; another one is looked at anew.")
-    started: datetime
+    started: datetime = Field(description="When its Job was asked for.")
     outcome: PreflightOutcome | None = None
-    message: str = Field("", max_length=2048)
-    findings: list[PreflightFinding] = Field(default_factory=list, max_length=64)
+    message: str = Field("", max_length=2048, description="The outcome in words.")
+    findings: list[PreflightFinding] = Field(
+        default_factory=list, max_length=64, description="What the models' own files show."
+    )

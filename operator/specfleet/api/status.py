@@ -54,7 +54,7 @@ class DecisionContext(StatusModel):
 class DecisionRecord(StatusModel):
     """One decision: what, why, on which evidence."""
 
-    time: datetime
+    time: datetime = Field(description="When it was decided.")
     action: str = Field(description="What was decided, for example Promote, RollBack, RestartProbe.")
     verdict: Verdict | None = None
     reason: str = Field(description="CamelCase reason, the same in the Event, the condition and the alert.")
@@ -70,44 +70,46 @@ class ArmStatus(StatusModel):
     fingerprint: str = Field(description="Requested fingerprint (from the spec).")
     observed_fingerprint: str | None = Field(None, description="Fingerprint with image digest and engine version.")
     proposer: str = Field("none", description="Short form, for example eagle3 k=3.")
-    engine_version: str | None = None
-    replicas: int = 0
-    ready_replicas: int = 0
+    engine_version: str | None = Field(None, description="vLLM version that the pods report.")
+    replicas: int = Field(0, description="Pods that the arm is to have.")
+    ready_replicas: int = Field(0, description="Pods that are ready.")
     unverified: bool = Field(False, description="The proposer uses `extra`, which no rule has checked.")
 
 
 class CellStatus(StatusModel):
     """One cell of the last benchmark."""
 
-    tier: str
-    slice: str
+    tier: str = Field(description="Load tier of spec.benchmark.")
+    slice: str = Field(description="Traffic slice of spec.benchmark.")
     verdict: Verdict
     gain_ratio: float | None = Field(None, description="Objective: plain / speculative - 1 for latencies.")
-    lower: float | None = None
-    upper: float | None = None
-    acceptance_rate: float | None = None
-    accepted_length: float | None = None
-    reason: str | None = None
+    lower: float | None = Field(None, description="Lower end of the gain's 95 % interval.")
+    upper: float | None = Field(None, description="Upper end of the gain's 95 % interval.")
+    acceptance_rate: float | None = Field(None, description="Accepted / drafted tokens (0..1).")
+    accepted_length: float | None = Field(
+        None, description="Tokens per engine step: 1 without speculation, at most k + 1."
+    )
+    reason: str | None = Field(None, description="CamelCase reason where the cell did not pass.")
 
 
 class TrialStatus(StatusModel):
     """What became of one candidate of the present revision."""
 
-    fingerprint: str
-    proposer: str
+    fingerprint: str = Field(description="Requested fingerprint of the candidate.")
+    proposer: str = Field(description="Short form, for example eagle3 k=3.")
     verdict: Verdict
-    reason: str
-    gain_ratio: float | None = None
+    reason: str = Field(description="CamelCase reason of the verdict.")
+    gain_ratio: float | None = Field(None, description="Gain of the objective (0.2: 20 %).")
     lower: float | None = Field(None, description="Lower end of the gain's interval.")
-    upper: float | None = None
-    confirmed: bool = False
+    upper: float | None = Field(None, description="Upper end of the gain's interval.")
+    confirmed: bool = Field(False, description="The verdict comes from a confirmatory run.")
 
 
 class SearchCandidate(StatusModel):
     """One candidate of a search. Its pairs are kept from round to round under one benchmark id."""
 
-    fingerprint: str
-    proposer: str
+    fingerprint: str = Field(description="Requested fingerprint.")
+    proposer: str = Field(description="Short form, for example eagle3 k=3.")
     benchmark: str = Field(description="Id under which its pairs are recorded.")
     pairs: int = Field(0, description="Valid pairs so far.")
     gain_ratio: float | None = Field(None, description="Mean gain of the objective so far; it chooses, nothing more.")
@@ -117,8 +119,10 @@ class SearchCandidate(StatusModel):
 class SearchStatus(StatusModel):
     """The search for the best of several candidates: successive halving under spec.benchmark.gpuHours."""
 
-    started: datetime
-    candidates: list[SearchCandidate] = Field(default_factory=list, max_length=64)
+    started: datetime = Field(description="When the search began.")
+    candidates: list[SearchCandidate] = Field(
+        default_factory=list, max_length=64, description="Everything that is compared."
+    )
     confirmation: str | None = Field(None, description="Benchmark id of the winner's confirmatory run.")
     gpu_hours: float = Field(0.0, description="Spent on this search so far.")
 
@@ -129,11 +133,11 @@ class ChangeStatus(StatusModel):
     stable: str = Field(description="Requested fingerprint of the plain arm that served.")
     baseline: str = Field(description="Requested fingerprint of the new plain arm.")
     verdict: Verdict
-    reason: str
-    message: str = Field("", max_length=2048)
+    reason: str = Field(description="CamelCase reason of the verdict.")
+    message: str = Field("", max_length=2048, description="The verdict in words and numbers.")
     gain_ratio: float | None = Field(None, description="New over old, of the objective; below zero: slower.")
-    lower: float | None = None
-    upper: float | None = None
+    lower: float | None = Field(None, description="Lower end of the interval of gainRatio.")
+    upper: float | None = Field(None, description="Upper end of the interval of gainRatio.")
     replaced_gain_ratio: float | None = Field(
         None, description="Gain of the proposer that was promoted on the old one."
     )
@@ -153,8 +157,8 @@ class TrafficStatus(StatusModel):
     output_tokens: dict[str, float] = Field(default_factory=dict, description="The same of output length.")
     looked: datetime = Field(description="Last look that changed something here.")
     over: int = Field(0, description="Looks in a row that saw other traffic.")
-    moved: bool = False
-    message: str = Field("", max_length=1024)
+    moved: bool = Field(False, description="Production has left what the evidence speaks for.")
+    message: str = Field("", max_length=1024, description="What moved, in numbers.")
     slices: list[TrafficSlice] = Field(
         default_factory=list,
         max_length=8,
@@ -166,7 +170,7 @@ class TrafficStatus(StatusModel):
 class TierChoice(StatusModel):
     """What serves one load tier best."""
 
-    tier: str
+    tier: str = Field(description="Load tier of spec.benchmark.")
     proposer: str = Field(description="Short form of the proposer; none: plain decoding.")
     gain_ratio: float | None = Field(None, description="Worst gain over the tier's slices.")
     batch: float | None = Field(None, description="Requests that decode at once in the plain arm there.")
@@ -175,17 +179,17 @@ class TierChoice(StatusModel):
 class ScheduleRule(StatusModel):
     """One entry of tokensPerBatchSize, as it can be written into the spec."""
 
-    min_batch_size: int
-    max_batch_size: int
-    tokens: int
+    min_batch_size: int = Field(description="Smallest batch of the range.")
+    max_batch_size: int = Field(description="Largest batch of the range.")
+    tokens: int = Field(description="Speculative tokens for such a batch; 0: no drafting.")
 
 
 class Recommendation(StatusModel):
     """What the evidence advises where no single proposer wins in every load tier. Never carried out by itself."""
 
-    time: datetime
-    message: str = Field(max_length=2048)
-    tiers: list[TierChoice] = Field(default_factory=list, max_length=6)
+    time: datetime = Field(description="When it was given.")
+    message: str = Field(max_length=2048, description="The advice in words.")
+    tiers: list[TierChoice] = Field(default_factory=list, max_length=6, description="What serves each load tier best.")
     tokens_per_batch_size: list[ScheduleRule] = Field(
         default_factory=list,
         max_length=16,
@@ -196,21 +200,21 @@ class Recommendation(StatusModel):
 class BenchmarkProgress(StatusModel):
     """The benchmark in flight. `id` is part of the names of its Jobs and evidence, so that nothing is run twice."""
 
-    id: str
+    id: str = Field(description="Part of the names of its Jobs and evidence, so that nothing is run twice.")
     purpose: str = Field(description="Qualify, Confirm, Suspicion or Change.")
     candidate: str = Field(description="Fingerprint of the arm under test.")
     baseline: str | None = Field(
         None, description="Fingerprint of the arm that it is measured against; absent: the plain arm of the spec."
     )
-    started: datetime
-    pairs_planned: int
-    pairs_done: int = 0
+    started: datetime = Field(description="When the benchmark began.")
+    pairs_planned: int = Field(description="Pairs of runs that are planned.")
+    pairs_done: int = Field(0, description="Pairs of runs that are measured.")
     cells: list[str] = Field(default_factory=list, max_length=48, description="tier/slice; empty: all.")
     capacity_requests_per_second: float | None = Field(
         None, description="Measured capacity of the plain arm, per pod; the unit of capacityRatio tiers."
     )
-    gpu_hours: float = 0.0
-    retries: int = 0
+    gpu_hours: float = Field(0.0, description="GPU hours spent on it so far.")
+    retries: int = Field(0, description="Times that a unit was measured again because its Job gave no result.")
     slices: list[TrafficSlice] = Field(
         default_factory=list, max_length=8, description="Measured instead of spec.benchmark.slices; empty: those."
     )
@@ -223,15 +227,17 @@ class BenchmarkProgress(StatusModel):
 class Investigation(StatusModel):
     """A suspicion being followed up."""
 
-    since: datetime
+    since: datetime = Field(description="When the suspicion was taken up.")
     signal: str = Field(description="What was found, for example AcceptanceDrift.")
     stage: str = Field(description="Attribute, RestartProbe, RestartRest or Rebenchmark.")
-    message: str = Field("", max_length=2048)
-    cells: list[str] = Field(default_factory=list, max_length=48)
-    restarted_pod: str | None = None
-    restarted_pod_uid: str | None = None
-    restarted_at: datetime | None = None
-    stage_since: datetime | None = None
+    message: str = Field("", max_length=2048, description="What was observed and what was expected.")
+    cells: list[str] = Field(
+        default_factory=list, max_length=48, description="Suspect cells (tier/slice) that are measured again."
+    )
+    restarted_pod: str | None = Field(None, description="Name of the pod that was restarted to see whether it heals.")
+    restarted_pod_uid: str | None = Field(None, description="Its UID: its successor has another one.")
+    restarted_at: datetime | None = Field(None, description="When it was restarted.")
+    stage_since: datetime | None = Field(None, description="When the stage began.")
 
 
 class LoadPoint(StatusModel):
@@ -247,14 +253,14 @@ class LoadPoint(StatusModel):
 class Calibration(StatusModel):
     """What is normal for the arm: written once when it starts to serve, never moved by the watch itself."""
 
-    fingerprint: str
-    since: datetime
+    fingerprint: str = Field(description="Requested fingerprint of the arm that it speaks of.")
+    since: datetime = Field(description="Start of the span that it was taken from.")
     acceptance_rate: float | None = Field(None, description="accepted / drafted tokens (0..1).")
-    position_zero_rate: float | None = None
-    accepted_length: float | None = None
+    position_zero_rate: float | None = Field(None, description="Acceptance rate of the first drafted token (0..1).")
+    accepted_length: float | None = Field(None, description="Tokens per engine step.")
     tpot_seconds: float | None = Field(None, description="Token-weighted decode time at the calibrated load.")
     dispersion: float | None = Field(None, description="Variance of a window's rate over the binomial variance.")
-    drafted_tokens: int = 0
+    drafted_tokens: int = Field(0, description="Drafted tokens behind the rates.")
     load_points: list[LoadPoint] = Field(
         default_factory=list, max_length=28, description="Latency by load, per arm; octaves of tokens/s and pod."
     )
@@ -264,20 +270,20 @@ class Calibration(StatusModel):
 class AttemptStatus(StatusModel):
     """Promotions of one revision and when the next may start."""
 
-    revision: str
-    count: int = 0
-    last_rollback: datetime | None = None
-    next_attempt: datetime | None = None
+    revision: str = Field(description="ControllerRevision that the attempts belong to.")
+    count: int = Field(0, description="Promotions of that revision so far.")
+    last_rollback: datetime | None = Field(None, description="When the last one was rolled back.")
+    next_attempt: datetime | None = Field(None, description="Not before this time is the next one made.")
 
 
 class CommandAnswer(StatusModel):
     """The last command (annotation specfleet.dev/command) and what became of it."""
 
-    nonce: str
-    command: str
-    accepted: bool
-    message: str = ""
-    time: datetime
+    nonce: str = Field(description="Second word of the annotation; the same one is answered once.")
+    command: str = Field(description="First word: retry, promote, abort or rebenchmark.")
+    accepted: bool = Field(description="Whether it is carried out.")
+    message: str = Field("", description="Why not, or what follows.")
+    time: datetime = Field(description="When it was answered.")
 
 
 class RevisionStatus(StatusModel):
@@ -291,20 +297,21 @@ class RevisionStatus(StatusModel):
 class DeploymentStatus(StatusModel):
     """All of status."""
 
-    observed_generation: int = 0
+    observed_generation: int = Field(0, description="metadata.generation of the spec that this status speaks of.")
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        description="Ready, Reconciling, Stalled (kstatus) and what leads to them; docs/concepts.md explains each.",
     )
     phase: Phase = Phase.DEPLOYING
-    phase_since: datetime | None = None
-    phase_reason: str | None = None
+    phase_since: datetime | None = Field(None, description="When the phase began.")
+    phase_reason: str | None = Field(None, description="Why the phase is what it is, in one CamelCase word.")
     revision: str | None = Field(None, description="ControllerRevision of the spec that is being worked on.")
     revision_refused: str | None = Field(None, description="Revision whose plain arm failed; stable serves instead.")
     serving_arm: ArmRole | None = None
     weight_percent: int = Field(0, description="Traffic share of the speculative arm as routed.")
     step: int | None = Field(None, description="Canary step in flight (0-based).")
-    step_since: datetime | None = None
+    step_since: datetime | None = Field(None, description="When the canary step began; windows before it do not count.")
     stable: RevisionStatus | None = None
     candidate: str | None = Field(None, description="Requested fingerprint of the proposer under trial.")
     trials: list[TrialStatus] = Field(default_factory=list, max_length=64, description="Candidates judged so far.")
@@ -313,9 +320,11 @@ class DeploymentStatus(StatusModel):
     traffic: TrafficStatus | None = None
     recommendation: Recommendation | None = None
     preflight: PreflightStatus | None = None
-    arms: list[ArmStatus] = Field(default_factory=list, max_length=8)
+    arms: list[ArmStatus] = Field(default_factory=list, max_length=8, description="Arms that have pods, as last seen.")
     benchmark: BenchmarkProgress | None = None
-    cells: list[CellStatus] = Field(default_factory=list, max_length=48)
+    cells: list[CellStatus] = Field(
+        default_factory=list, max_length=48, description="Result of the last benchmark, cell by cell."
+    )
     investigation: Investigation | None = None
     calibration: Calibration | None = None
     attempts: AttemptStatus | None = None
@@ -323,12 +332,17 @@ class DeploymentStatus(StatusModel):
     hold_until: datetime | None = Field(None, description="When a Held phase is looked at again.")
     holds: int = Field(0, description="Holds in a row without progress; each one lasts longer than the one before.")
     last_decision: DecisionRecord | None = None
-    history: list[DecisionRecord] = Field(default_factory=list, max_length=20)
+    history: list[DecisionRecord] = Field(
+        default_factory=list, max_length=20, description="The last decisions, oldest first."
+    )
     last_change: datetime | None = Field(None, description="Start of the present cool-down.")
     actions: list[datetime] = Field(default_factory=list, max_length=20, description="Automatic actions, last 24 h.")
     command: CommandAnswer | None = None
-    realised_gain_ratio: float | None = None
-    gpu_hours_spent: float = 0.0
+    realised_gain_ratio: float | None = Field(
+        None,
+        description="Gain that the promoted proposer was promoted with (0.2: 20 %); absent while none is promoted.",
+    )
+    gpu_hours_spent: float = Field(0.0, description="GPU hours of all benchmarks of this deployment.")
     warnings: list[str] = Field(default_factory=list, max_length=32, description="Engine rules that warn.")
     replicas: int = Field(0, description="Serving pods (scale subresource).")
     selector: str = Field("", description="Label selector of serving pods (scale subresource).")

@@ -82,6 +82,10 @@ def serving_pods(obs: Observation) -> int:
     return sum(len(arm.serving) for arm in obs.arms)
 
 
+def _pods(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"
+
+
 def _baseline_ready(obs: Observation, status: DeploymentStatus) -> _Said:
     if obs.baseline.refusals:
         finding = obs.baseline.refusals[0]
@@ -91,7 +95,7 @@ def _baseline_ready(obs: Observation, status: DeploymentStatus) -> _Said:
     if fault is not None:
         return _false(fault.reason, fault.message)
     if arm is not None and arm.serving:
-        return _true("Answered", f"{len(arm.serving)} pods answered a completion with the expected fingerprint")
+        return _true("Answered", f"{_pods(len(arm.serving))} answered a completion with the expected fingerprint")
     if status.stable is not None and status.stable.speculative and status.stable.baseline == obs.baseline.fingerprint:
         return _true("ProvenBefore", "no plain pod is kept; the plain arm was proven before promotion")
     waiting = next((pod for pod in arm.pods if pod.failure or pod.proof_message), None) if arm else None
@@ -154,7 +158,7 @@ def _ready(obs: Observation, status: DeploymentStatus, stalled: _Said) -> _Said:
     count = serving_pods(obs)
     if count < obs.spec.replicas:
         return _false("TooFewPods", f"{count} of {obs.spec.replicas} pods serve")
-    return _true("Serving", f"{count} pods serve")
+    return _true("Serving", f"{_pods(count)} {'serves' if count == 1 else 'serve'}")
 
 
 def _benchmark_passed(obs: Observation, status: DeploymentStatus) -> _Said:

@@ -30,10 +30,11 @@ def _first(turn: Turn) -> None:
         turn.look_again(5)
         return
     turn.set(stable=RevisionStatus(name=turn.status.revision or "", baseline=wanted.fingerprint))
+    pods = "1 plain pod" if len(arm.serving) == 1 else f"{len(arm.serving)} plain pods"
     turn.decide(
         "ServeBaseline",
         "BaselineReady",
-        f"{len(arm.serving)} plain pods answered a completion with fingerprint {wanted.fingerprint}",
+        f"{pods} answered a completion with fingerprint {wanted.fingerprint}",
         Verdict.PASS,
     )
     turn.enter(Phase.BASELINE, "BaselineReady")
