@@ -9,8 +9,8 @@ from specfleet.decide.breaker import fleet_view
 from tests.decide.world import START
 
 
-def rolled(minutes: float, phase: Phase = Phase.ROLLED_BACK) -> DeploymentStatus:
-    return DeploymentStatus(phase=phase, phase_since=START - timedelta(minutes=minutes))
+def rolled(minutes: float, phase: Phase = Phase.ROLLED_BACK, reason: str = "AcceptanceDrift") -> DeploymentStatus:
+    return DeploymentStatus(phase=phase, phase_since=START - timedelta(minutes=minutes), phase_reason=reason)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,8 @@ def rolled(minutes: float, phase: Phase = Phase.ROLLED_BACK) -> DeploymentStatus
         ([rolled(5)] * 2, 2, False),
         ([rolled(5), rolled(5), rolled(60)], 3, False),
         ([rolled(5, Phase.HELD)] * 9, 9, False),
+        ([rolled(5, Phase.EXHAUSTED, "CommandAbort")] * 9, 9, False),
+        ([rolled(5, Phase.ROLLING_BACK, "SpecChanged")] * 9, 9, False),
         ([None, DeploymentStatus(phase=Phase.ROLLED_BACK)], 2, False),
     ],
 )

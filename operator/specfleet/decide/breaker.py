@@ -10,12 +10,17 @@ ROLLED = (Phase.ROLLING_BACK, Phase.ROLLED_BACK, Phase.EXHAUSTED)
 BREAKER_COUNT = 3
 BREAKER_SHARE = 0.2
 BREAKER_WINDOW = timedelta(hours=1)
+BY_PERSON = ("CommandAbort", "SpecChanged")
+"""Reasons of roll-backs that a person asked for: they say nothing about the fleet."""
 
 
 def fleet_view(statuses: Iterable[DeploymentStatus | None], total: int, now: datetime) -> FleetView:
     """Open when >= 3 deployments and > 20 % of all `total` rolled back within an hour."""
     rolled = sum(
-        status.phase in ROLLED and status.phase_since is not None and now - status.phase_since < BREAKER_WINDOW
+        status.phase in ROLLED
+        and status.phase_reason not in BY_PERSON
+        and status.phase_since is not None
+        and now - status.phase_since < BREAKER_WINDOW
         for status in statuses
         if status is not None
     )
