@@ -64,6 +64,14 @@ engine: venv ## Install the real engine for CPU (vLLM 0.32, about 5 GB, outside 
 test-engine: engine ## The engine rules against the real engine (about 15 minutes on two cores)
 	$(PY) -m pytest e2e/engine $(PYTEST_ARGS)
 
+.PHONY: conformance
+conformance: engine ## One suite of the engine's contract against the simulated and the real engine
+	$(PY) -m e2e.engine.conformance $(PYTEST_ARGS)
+
+.PHONY: e2e-engine
+e2e-engine: engine ## The operator with real vLLM pods on the test cluster, all gates as they are (needs 16 GiB)
+	$(PY) -m pytest e2e/engine_cluster -s $(E2E_ARGS)
+
 .PHONY: check
 check: format-check lint types layers crds-check docs-check lock-check chart-lint ## Everything but the tests
 

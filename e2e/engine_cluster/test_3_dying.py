@@ -1,0 +1,72 @@
+"""Configurations that turn Ready and die at the first request: no user ever meets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from e2e.engine.models import tiny_models
+from e2e.engine_cluster import acts, bare_pods
+from e2e.engine_cluster.bare_pods import pod_of, standing
+from e2e.engine_cluster.deployments import SPACE, inside, tiny
+from e2e.road.access import Access, wait_until
+
+SCHEDULE = [{"minBatchSize": 1, "maxBatchSize": 4, "tokens": 2}]
+REFUSED_SECONDS = 600.0
+GUARDED: dict[str, Any] = {"guardrails": {"minAgreementRatio": 0.9}}
+
+
+def eagle3_of_other_layers() -> dict[str, Any]:
+    """The head reads layers that the target does not have: an IndexError in the first forward pass."""
+    head = {"model": inside(tiny_models() / "eagle3-layers"), "loadConfig": {"load_format": "dummy"}}
+    return {"method": "eagle3", "numSpeculativeTokens": 3, "draft": head}
+
+
+def medusa_with_a_schedule() -> dict[str, Any]:
+    """An assertion in the first step."""
+    head = {"model": inside(tiny_models() / "medusa")}
+    return {"method": "medusa", "numSpeculativeTokens": 3, "draft": head, "tokensPerBatchSize": SCHEDULE}
+
+
+CASES = {"eagle3-layers": eagle3_of_other_layers, "medusa-schedule": medusa_with_a_schedule}
+DUMMY_TARGET = {"engine": {"args": ["--enforce-eager", "--max-num-seqs", "16", "--load-format", "dummy"]}}
+"""Medusa does not read the draft's own load format."""
+STARTED = "Application startup complete"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_dies_at_its_first_request_never_gets_one_of_a_user(access: Access, name: str) -> None:
+    with acts.on_real_stage(access, tiny(name, CASES[name](), GUARDED)) as stage:
+        acts.send_traffic(stage, rate=2.0, long_streams=0)
+        refused = lambda: stage.condition("BenchmarkPassed").get("status") == "False"  # noqa: E731
+        stage.follow("the candidate is refused", refused, REFUSED_SECONDS)
+        stage.stay(10)
+        said = stage.condition("BenchmarkPassed")
+        stage.narrator.say("refused", f"{said['reason']}: {said.get('message')}")
+        found = acts.end_traffic(stage)
+        assert not acts.faults(found)
+        shares = {sample.speculative_share or 0.0 for sample in stage.recorder.samples}
+        assert shares == {0.0}, "the route pointed at the candidate"
+        assert {one.fingerprint for one in found} == {str(stage.status["stable"]["baseline"])}
+        assert stage.condition("Ready")["status"] == "True"
+        assert stage.condition("SpeculationActive")["status"] == "False"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_where_no_rule_knew_it_the_start_up_probe_keeps_it_out_of_the_service(access: Access, name: str) -> None:
+    pod = pod_of(tiny(name, CASES[name](), {**GUARDED, **DUMMY_TARGET}), name)
+    ever_ready = False
+    with standing(access, [pod]):
+
+        def died() -> bool:
+            nonlocal ever_ready
+            seen = bare_pods.found(access, name)
+            ever_ready = ever_ready or (bool(seen) and acts.is_ready(seen))
+            return bool(seen) and acts.restarts(seen) > 0
+
+        wait_until(f"the engine of pod {name} has died", died, REFUSED_SECONDS)
+        log = access.kubectl("logs", name, "-n", SPACE, "--previous").stdout
+        print(f"\n{name}: {log.strip().splitlines()[-1]}")
+    assert STARTED in log, "it died before it listened: that is another fault"
+    assert not ever_ready
