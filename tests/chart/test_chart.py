@@ -15,6 +15,7 @@ from specfleet.controller.settings import from_environment
 from tests.chart.conftest import CHART, Object, Render, of_kind
 
 KUBERNETES = "1.36"
+RUNBOOKS = CHART.parents[1] / "docs" / "runbooks"
 VALUES = sorted((CHART / "ci").glob("*.yaml"))
 
 
@@ -47,6 +48,7 @@ def test_without_an_image_the_install_is_refused_and_says_what_to_set() -> None:
         ({"prometheus": {"url": "prometheus:9090"}}, "url"),
         ({"promtheus": {"url": "http://prometheus:9090"}}, "promtheus"),
         ({"workers": 0}, "workers"),
+        ({"runbooks": {"url": "https://docs.example.com/runbooks"}}, "runbooks"),
         ({"image": {"repository": "x", "digest": "latest"}}, "digest"),
     ],
 )
@@ -140,6 +142,20 @@ def test_the_alert_rules_ask_only_for_series_that_exist(render: Render) -> None:
     asked = {name for expression in expressions for name in _series(expression)}
     assert len(expressions) >= 8
     assert asked <= _offered(), asked - _offered()
+
+
+def test_every_alert_names_its_runbook_where_runbooks_are_published(render: Render) -> None:
+    rules = {"prometheusRule": {"enabled": True, "recordingRules": False}}
+    url = "https://docs.example.com/runbooks/{alert}.md"
+    for values, wanted in ((rules, None), ({**rules, "runbooks": {"url": url}}, url)):
+        objects = render(values)
+        alerts = [one for group in of_kind(objects, "PrometheusRule")[0]["spec"]["groups"] for one in group["rules"]]
+        for one in alerts:
+            link = one["annotations"].get("runbook_url")
+            assert link == (wanted and wanted.replace("{alert}", one["alert"]))
+            assert (RUNBOOKS / f"{one['alert']}.md").exists()
+        told = {one["name"]: one.get("value") for one in _container(objects)["env"]}
+        assert from_environment(told).runbooks_url == wanted
 
 
 def test_recording_rules_can_be_left_out(render: Render) -> None:

@@ -29,6 +29,7 @@ class Alert:
     summary: str
     description: str
     labels: Labels = field(default_factory=dict)
+    runbook_url: str | None = None
 
     @property
     def identity(self) -> tuple[tuple[str, str], ...]:
@@ -41,7 +42,8 @@ class Alert:
 
     def annotations(self) -> dict[str, str]:
         """Annotations as they are sent."""
-        return {"summary": self.summary, "description": self.description}
+        said = {"summary": self.summary, "description": self.description}
+        return said if self.runbook_url is None else {**said, "runbook_url": self.runbook_url}
 
 
 class Sender(Protocol):

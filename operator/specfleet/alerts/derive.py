@@ -1,6 +1,7 @@
 """Which alerts fire for a deployment: from its status alone, so that a restart of the operator loses none."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from specfleet.alerts.alert import Alert, AlertSeverity
@@ -19,14 +20,21 @@ HELD = "SpecfleetHeld"
 ABORTED = "CommandAbort"
 """Reason of the phase after a person's abort: they know."""
 LABEL_LIMIT = 128
+ALERT_PLACE = "{alert}"
 
 
-def alerts_for(deployment: SpeculativeDeployment) -> tuple[Alert, ...]:
-    """The alerts that fire now. Empty for a deployment without status (the operator has not seen it yet)."""
+def alerts_for(deployment: SpeculativeDeployment, runbooks_url: str | None = None) -> tuple[Alert, ...]:
+    """The alerts that fire now. Empty for a deployment without status (the operator has not seen it yet).
+
+    `runbooks_url` is the address of a runbook page with {alert} in place of the alert's name.
+    """
     status = deployment.status
     if status is None:
         return ()
-    return (*_of_phase(deployment, status), *_of_conditions(deployment, status))
+    found = (*_of_phase(deployment, status), *_of_conditions(deployment, status))
+    if runbooks_url is None:
+        return found
+    return tuple(replace(one, runbook_url=runbooks_url.replace(ALERT_PLACE, one.name)) for one in found)
 
 
 def _of_phase(owner: SpeculativeDeployment, status: DeploymentStatus) -> Iterator[Alert]:

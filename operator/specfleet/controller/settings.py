@@ -18,6 +18,8 @@ class Settings:
     prometheus_url: str | None = None
     alertmanager_url: str | None = None
     webhook_url: str | None = None
+    runbooks_url: str | None = None
+    """Address of a runbook page, with {alert} in place of the alert's name."""
     log_level: str = "INFO"
     probe_port: int = 8080
     metrics_port: int = 8081
@@ -37,6 +39,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         prometheus_url=env.get("SPECFLEET_PROMETHEUS_URL") or None,
         alertmanager_url=env.get("SPECFLEET_ALERTMANAGER_URL") or None,
         webhook_url=env.get("SPECFLEET_WEBHOOK_URL") or None,
+        runbooks_url=env.get("SPECFLEET_RUNBOOKS_URL") or None,
         log_level=env.get("SPECFLEET_LOG_LEVEL", "INFO").upper(),
         probe_port=_integer(env, "SPECFLEET_PROBE_PORT", 8080),
         metrics_port=_integer(env, "SPECFLEET_METRICS_PORT", 8081),

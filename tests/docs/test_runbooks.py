@@ -1,0 +1,49 @@
+"""Every alert has a page that says what to do, and no page is about an alert that nobody sends."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from specfleet.alerts import derive
+from specfleet.alerts.derive import alerts_for
+from specfleet.decide.watch_report import Answer, Signal
+
+from tests.alerts.made import decision, deployment
+
+ROOT = Path(__file__).parents[2]
+RUNBOOKS = ROOT / "docs" / "runbooks"
+GROUPS = yaml.safe_load((ROOT / "charts" / "specfleet" / "files" / "alert-rules.yaml").read_text())
+RULES = {rule["alert"]: rule["labels"]["severity"] for group in GROUPS for rule in group["rules"]}
+SENT = {value for name, value in vars(derive).items() if name.isupper() and str(value).startswith("Specfleet")}
+ALERTS = sorted({*RULES, *SENT})
+
+
+def test_there_is_a_page_for_each_alert_and_for_nothing_else() -> None:
+    assert len(ALERTS) >= 9
+    assert sorted(page.stem for page in RUNBOOKS.glob("Specfleet*.md")) == ALERTS
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_a_page_says_how_bad_it_is_what_to_do_and_when_it_ends(alert: str) -> None:
+    text = (RUNBOOKS / f"{alert}.md").read_text()
+    assert text.startswith(f"# {alert} ({RULES.get(alert, 'info')})\n")
+    assert {"## Do", "## Ends"} <= set(re.findall(r"^## .*", text, re.M))
+    assert f"[{alert}]({alert}.md) | {RULES.get(alert, 'info')} |" in (RUNBOOKS / "README.md").read_text()
+
+
+def test_reasons_that_need_a_person_are_explained() -> None:
+    metrics = (RUNBOOKS / "SpecfleetMetricsUnavailable.md").read_text()
+    for answer in (Answer.UNAVAILABLE, Answer.TARGET_DOWN, Answer.STALE, Answer.SCHEMA_MISSING):
+        assert f"| {answer.value} |" in metrics
+    rolled_back = (RUNBOOKS / "SpecfleetRolledBack.md").read_text()
+    assert [one.value for one in Signal if one is not Signal.THROUGHPUT_LOSS and one.value not in rolled_back] == []
+
+
+def test_an_alert_links_its_page_where_pages_are_published() -> None:
+    owner = deployment(phase="RolledBack", phase_reason="AcceptanceDrift", history=[decision()])
+    (silent,) = alerts_for(owner)
+    (linked,) = alerts_for(owner, "https://docs.example.com/{alert}.html")
+    assert "runbook_url" not in silent.annotations()
+    assert linked.annotations()["runbook_url"] == "https://docs.example.com/SpecfleetRolledBack.html"
+    assert linked.identity == silent.identity
