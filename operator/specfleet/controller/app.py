@@ -281,7 +281,8 @@ class App:
             if self.settings.webhook_url is not None:
                 senders.append(await stack.enter_async_context(WebhookSender(self.settings.webhook_url)))
             while True:
-                firing = [one for owner in self.fleet.readable() for one in alerts_for(owner, self.settings.runbooks_url)]
+                owners, pages = self.fleet.readable(), self.settings.runbooks_url
+                firing = [one for owner in owners for one in alerts_for(owner, pages)]
                 for sender in senders:
                     await sender.send(firing)
                 await asyncio.sleep(ALERT_SECONDS)
