@@ -312,6 +312,8 @@ ROWS = [
     Row("a command substitution", None, {}, args("--seed", "$(date +%s)"), "ArgumentIsShell", REFUSE),
     Row("a variable that Kubernetes expands", None, {}, args("--seed", "$(SEED)"), ACCEPTED),
     Row("ordinary arguments", None, {}, args("--max-num-seqs", "64", "--enable-prefix-caching"), ACCEPTED),
+    Row("a misspelt flag", None, {}, args("--max-num-sequences", "64"), "ArgumentUnknown", REFUSE),
+    Row("a misspelt flag of another release", None, {}, {**args("--quux"), **versioned("0.31.0")}, ACCEPTED),
     Row("logged requests", None, {}, args("--enable-log-requests"), "RequestLoggingOn", WARN),
     # the environment
     Row("a variable without a name", None, {}, {"engine.env": [{"value": "1"}]}, "VariableMalformed", REFUSE),

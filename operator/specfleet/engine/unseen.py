@@ -2,6 +2,8 @@
 
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.speculation import Method, Proposer
+from specfleet.engine.rules.case import Case
+from specfleet.engine.serve_flags import LISTED, meant, unknown_flags
 
 
 def not_checked(spec: DeploymentSpec, directories_read: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -26,9 +28,23 @@ def not_checked(spec: DeploymentSpec, directories_read: frozenset[str] = frozens
     wanted = [name for name, needed in needs.items() if needed]
     if wanted:
         notes.append(f"whether the cluster has {', '.join(wanted)}")
+    notes.extend(_flags(spec))
     if "@sha256:" not in spec.engine.image:
         notes.append("whether the image's tag still holds the vLLM version that it names")
     return tuple(dict.fromkeys(notes))
+
+
+def _flags(spec: DeploymentSpec) -> list[str]:
+    """Flags that the release with a list does not have; of another release or an own build nobody here can tell."""
+    case = Case(spec)
+    if case.version is not None and case.version.has(LISTED, LISTED) and not case.own_build:
+        return []
+    unknown = [
+        f"{flag.name} (did you mean {better}?)" if (better := meant(flag.name)) is not None else flag.name
+        for flag in unknown_flags(case.flags)
+    ]
+    engine = "an engine of your own" if case.own_build else f"vLLM {case.version or 'of an unknown version'}"
+    return [f"whether {engine} knows {', '.join(unknown)}; vLLM {LISTED} does not"] if unknown else []
 
 
 def _of_proposer(proposer: Proposer) -> list[str]:

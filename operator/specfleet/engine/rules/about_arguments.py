@@ -7,6 +7,7 @@ from specfleet.engine.findings import Severity
 from specfleet.engine.flags import Flag, switched_on
 from specfleet.engine.rules.case import ARGS, Case
 from specfleet.engine.rules.rule import Hit, Shows, spec_rule
+from specfleet.engine.serve_flags import LISTED, meant, unknown_flags
 
 OWNED_FLAGS: dict[str, str] = {
     "--model": "spec.model.name",
@@ -148,6 +149,27 @@ def argument_without_flag(case: Case) -> Iterator[Hit]:
     for flag in case.flags:
         if not flag.name:
             yield Hit(_at(flag), f"{flag.text!r} stands before any flag")
+
+
+@spec_rule(
+    Severity.REFUSE,
+    Shows.START,
+    why="vLLM takes no flag that it does not know: unrecognized arguments, exit status 2",
+    remedy="Correct its name; for an engine of your own that has it, say so in engine.version (0.32.0+own)",
+    source="vllm 0.32 run (the engine's own argument parser)",
+    since=LISTED,
+    last=LISTED,
+)
+def argument_unknown(case: Case) -> Iterator[Hit]:
+    """A flag that the release does not have, known where its list was taken from the engine."""
+    if case.own_build:
+        return
+    for flag in unknown_flags(case.flags):
+        if SPECULATIVE_FLAG.match(flag.name) or any(map(str.isspace, flag.name)):
+            continue
+        better = meant(flag.name)
+        hint = f"Did you mean {better}?" if better is not None else ""
+        yield Hit(_at(flag), f"vLLM {case.version} has no flag {flag.name}", hint)
 
 
 @spec_rule(

@@ -1,6 +1,7 @@
 """What rules look at: the spec with its flags parsed and its version read once."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,12 @@ class Case:
     def version(self) -> EngineVersion | None:
         """The version asked for."""
         return version_of(self.spec.engine)
+
+    @property
+    def own_build(self) -> bool:
+        """Whether engine.version says that the engine is not as vLLM released it (`0.32.0+own`, but not `+cpu`)."""
+        suffix = (self.spec.engine.version or "").partition("+")[2]
+        return bool(suffix) and re.fullmatch(r"cpu|cu\d+|rocm[\d.]*|xpu|precompiled", suffix) is None
 
     @cached_property
     def flags(self) -> tuple[Flag, ...]:

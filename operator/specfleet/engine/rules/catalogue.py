@@ -38,6 +38,7 @@ SPEC_RULES: tuple[Rule[Case], ...] = (
     about_arguments.argument_not_split,
     about_arguments.argument_without_flag,
     about_arguments.argument_is_shell,
+    about_arguments.argument_unknown,
     about_arguments.adapters_at_run_time,
     about_arguments.request_logging_on,
     about_environment.variable_malformed,
