@@ -153,3 +153,30 @@ def test_a_benchmark_takes_the_time_that_its_pods_and_runs_take_and_no_more() ->
     begun = world.now
     world.run_to(Phase.CANARY)
     assert world.now - begun < timedelta(seconds=120)
+
+
+def pods_by_pair(world: World) -> dict[int, set[str]]:
+    return {one.pair: {run.pod for run in one.runs if run.pod} for one in world.evidence}
+
+
+def test_half_way_both_arms_get_fresh_pods_so_that_no_process_or_node_counts_for_all_pairs() -> None:
+    world = World(spec=spec_of(benchmark={**spec_of()["benchmark"], "pairs": 6}))
+    world.run_to(Phase.CANARY)
+    used = pods_by_pair(world)
+    assert used[0] == used[1] == used[2]
+    assert used[3] == used[4] == used[5]
+    assert not used[0] & used[3]
+    assert all(len(pods) == 2 for pods in used.values())
+    assert sum(len(plan.restarts) for plan in world.plans) == 2, "each old pod is deleted once"
+    assert not world.lost
+
+
+def test_a_crash_after_the_swap_was_decided_does_not_measure_the_second_half_on_old_pods() -> None:
+    world = World(spec=spec_of(benchmark={**spec_of()["benchmark"], "pairs": 4}))
+    world.run(3600, until=lambda one: len(one.evidence) == 2)
+    for cut in range(1, 6):
+        world.reconcile(writes=cut)
+        world.tick(1)
+    world.run_to(Phase.CANARY)
+    used = pods_by_pair(world)
+    assert not (used[0] | used[1]) & (used[2] | used[3])

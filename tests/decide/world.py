@@ -304,7 +304,8 @@ class World:
             for place, role in enumerate(job.arms):
                 speedup = gain(tier, piece) if role is ArmRole.SPECULATIVE else 1.0
                 noise = 1 + 0.002 * ((job.pair + index + place) % 3 - 1)
-                runs.append(run_summary(role, tier, piece, 2 * index + place, speedup * noise))
+                run = run_summary(role, tier, piece, 2 * index + place, speedup * noise)
+                runs.append(run.model_copy(update={"pod": job.pods.get(role)}))
         return runs
 
     def _report(self) -> WatchReport:

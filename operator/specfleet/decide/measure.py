@@ -8,10 +8,10 @@ from specfleet.api.status import ArmRole, BenchmarkProgress, Verdict
 from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, criteria, judge
 from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.faults import Fault, crash_fault, engine_mismatch, no_room, start_fault
-from specfleet.decide.observation import ArmView, JobView, Observation
-from specfleet.decide.plan import ArmIntent, JobIntent
+from specfleet.decide.observation import ArmView, JobView, Observation, PodView
+from specfleet.decide.plan import ArmIntent, JobIntent, PodRef
 from specfleet.decide.search import error_shares
-from specfleet.decide.three_way import rule_of
+from specfleet.decide.three_way import CHANGE_PAIRS, rule_of
 from specfleet.decide.turn import Turn
 from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, units
 
@@ -63,10 +63,27 @@ def advance(turn: Turn) -> BenchmarkVerdict | Interruption | RoundOver | None:
     if unit is not None and job is not None and job.finished and _is_of(job, progress, unit):
         _record(turn, progress, unit, job)
     progress = _tally(turn)
+    turn.restarts.extend(PodRef(pod.name, pod.uid) for pod in worn_pods(turn.obs, progress, unit) if not pod.deleting)
     verdict = _judge(turn, progress) if progress.round_pairs is None else _round(turn, progress, progress.round_pairs)
     if verdict is not None:
         return verdict
     return _interruption(turn, progress)
+
+
+def worn_pods(obs: Observation, progress: BenchmarkProgress, unit: Unit | None) -> list[PodView]:
+    """Pods of the first half of the pairs that would measure the second half too: each arm gets a fresh one half way.
+
+    What one process or node happens to be good at then counts for one half only. Arms that take turns change their pods
+    at every turn anyway.
+    """
+    if unit is None or not side_by_side(obs):
+        return []
+    half = (CHANGE_PAIRS if progress.purpose == "Change" else obs.spec.benchmark.pairs) // 2
+    if unit.pair < half:
+        return []
+    used = {run.pod for one in of_benchmark(obs.evidence, progress) if one.pair < half for run in one.runs}
+    arms = (obs.bench_arm(one) for one in fingerprints(obs, progress).values())
+    return [pod for arm in arms if arm is not None for pod in arm.pods if pod.name in used]
 
 
 def _is_of(job: JobView, progress: BenchmarkProgress, unit: Unit) -> bool:
@@ -249,6 +266,8 @@ def _job(obs: Observation, progress: BenchmarkProgress, unit: Unit, by_role: dic
     views: dict[ArmRole, ArmView | None] = {role: obs.bench_arm(by_role[role]) for role in unit.roles}
     pods = {role: view.serving[0].name for role, view in views.items() if view is not None and view.serving}
     name = job_unit_name(unit.name, progress)
+    if worn_pods(obs, progress, unit):
+        return None
     running = obs.job is not None and (obs.job.benchmark, obs.job.unit) == (progress.id, name) and not obs.job.finished
     if len(pods) < len(unit.roles) and not running:
         return None
