@@ -196,3 +196,31 @@ def test_a_pod_of_the_old_engine_that_does_not_start_again_leaves_the_question_t
     assert world.status is not None
     assert world.status.change is not None
     assert (world.status.change.verdict, world.status.change.reason) == (Verdict.INCONCLUSIVE, "CrashLoop")
+
+
+def changing(**changes: Any) -> World:
+    """A changed engine is being measured on pods of its own."""
+    world = promoted(**changes)
+    world.change(engine=NEW_ENGINE)
+    assert world.run(3600, until=lambda one: one.job is not None and one.job.purpose == "Change"), world.story()
+    return world
+
+
+def test_a_change_that_a_person_holds_while_it_is_measured_gives_its_pods_back() -> None:
+    world = changing()
+    world.change(remedies={**spec_of()["remedies"], "onChange": "Hold"})
+    world.run(600)
+    assert not [slot for slot in world.arms if slot[1]], "benchmark pods hold GPUs for nothing"
+    assert world.serving_total() == 4
+    world.change(remedies=spec_of()["remedies"])
+    assert world.run(3600, until=lambda one: bool(one.decisions("AdoptRevision"))), world.story()
+    assert not world.lost
+
+
+def test_a_change_whose_spare_pods_are_taken_away_while_it_is_measured_goes_to_the_canary_without_a_benchmark() -> None:
+    world = changing()
+    world.change(capacity={"maxExtraReplicas": 0})
+    world.run(3600)
+    assert world.status is not None
+    assert world.status.benchmark is None
+    assert not world.lost

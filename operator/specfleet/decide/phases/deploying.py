@@ -42,12 +42,16 @@ def _first(turn: Turn) -> None:
 
 def _next(turn: Turn) -> None:
     """A changed model or engine: one pod of it starts beside the serving arm, without user traffic."""
-    if turn.spec.paused or turn.spec.remedies.on_change == "Hold":
+    if turn.spec.paused:
+        return
+    if turn.spec.remedies.on_change == "Hold":
+        # Nobody carries a benchmark on from here: its pods would hold their GPUs for as long as the hold lasts.
+        turn.set(benchmark=None)
         return
     wanted = turn.obs.baseline
     bench = turn.obs.bench_arm(wanted.fingerprint)
     if turn.spec.capacity.max_extra_replicas == 0:
-        turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, step=0, step_since=None)
+        turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, benchmark=None, step=0, step_since=None)
         return
     if turn.status.benchmark is not None or (bench is not None and bench.serving):
         _measured(turn)
