@@ -163,3 +163,18 @@ def test_a_benchmark_that_cannot_run_is_not_tried_again_until_the_traffic_is_see
     assert one.run(
         6 * WINDOW, until=lambda w: bool(w.status and w.status.traffic and "5000" in w.status.traffic.prompt_tokens)
     )
+
+
+def test_a_harness_that_fails_has_not_measured_the_new_traffic() -> None:
+    one = world(moves(3 * WINDOW))
+    one.run_to(Phase.SPECULATIVE)
+    one.job_fails = True
+    assert one.run(6 * WINDOW, until=lambda w: bool(w.decisions("CloseInvestigation"))), one.story()
+    assert one.decisions("Judge")[-1].verdict is Verdict.ERROR
+    assert one.status is not None
+    assert one.status.traffic is not None
+    assert one.status.traffic.prompt_tokens == {"200": 1.0}, "what was measured stays the reference"
+    one.job_fails = False
+    assert one.run(
+        6 * WINDOW, until=lambda w: bool(w.status and w.status.traffic and "5000" in w.status.traffic.prompt_tokens)
+    ), "and it is tried again"

@@ -94,6 +94,18 @@ def test_production_of_one_length_is_one_slice() -> None:
     assert [one.name for one in production_slices(same, [TrafficSlice(name="chat")])] == ["production"]
 
 
+def test_prompts_beyond_the_last_edge_are_not_made_longer_than_the_engine_takes() -> None:
+    """An engine of 8192 tokens draws its edges up to 5000: what is longer lies in the open band."""
+    outputs = {200.0: 0.0, 500.0: 900.0}
+    long = TrafficProfile({2000.0: 0.0, 5000.0: 0.0, float("inf"): 900.0}, outputs, 900)
+    like = [TrafficSlice(name="chat")]
+    assert [one.prompt_tokens for one in production_slices(long, like)] == [5000]
+    (fitted,) = production_slices(long, like, longest=5120)
+    assert fitted.prompt_tokens + fitted.output_tokens <= 5120
+    only = TrafficProfile({float("inf"): 900.0}, {float("inf"): 900.0}, 900)
+    assert [one.prompt_tokens for one in production_slices(only, like)] == [1]
+
+
 @settings(deadline=None)
 @given(bands, bands)
 def test_slices_of_any_traffic_can_be_measured(prompts: dict[float, float], outputs: dict[float, float]) -> None:

@@ -87,7 +87,7 @@ def _aim_at_production(turn: Turn) -> None:
     if look is None or known is None:
         return
     declared = turn.spec.benchmark.slices
-    slices = list(production_slices(look.profile, declared))
+    slices = list(production_slices(look.profile, declared, turn.spec.model.max_model_len))
     turn.set(traffic=known.model_copy(update={"slices": slices, "declared": _digest(declared)}))
 
 

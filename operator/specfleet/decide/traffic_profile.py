@@ -16,6 +16,8 @@ MOVED_BANDS = 1.0
 BACK_BANDS = 0.5
 CONSECUTIVE = 3
 MINIMUM_REQUESTS = 500
+FILLED_RATIO = 0.9
+"""Of the context that the answer leaves: prompts are made by characters, their tokens are not exact."""
 LOOKS_PER_WINDOW = 4
 """Looks overlap: three in a row that say moved span at least one and a half windows of traffic."""
 
@@ -107,14 +109,20 @@ def compare(measured: TrafficProfile, now: TrafficProfile, state: ProfileState) 
     )
 
 
-def production_slices(profile: TrafficProfile, like: Sequence[TrafficSlice]) -> tuple[TrafficSlice, ...]:
+def production_slices(
+    profile: TrafficProfile, like: Sequence[TrafficSlice], longest: int | None = None
+) -> tuple[TrafficSlice, ...]:
     """Slices that stand for the traffic as it is: the shorter and the longer half of the prompts, equally weighted.
 
     Sampling is that of the heaviest declared slice: no histogram knows it. One slice where both halves are alike.
+    `longest`: the declared context length in tokens; prompt and answer together stay within it.
     """
     heaviest = max(like, key=lambda one: one.weight)
     output = max(2, round(_mean(profile.output_tokens)))
     halves = [max(1, round(_mean(half))) for half in _halves(profile.prompt_tokens)]
+    if longest is not None:
+        output = max(2, min(output, longest // 2))
+        halves = [max(1, min(tokens, int(FILLED_RATIO * (longest - output)))) for tokens in halves]
     names = ("production-short", "production-long") if halves[0] != halves[1] else ("production",)
     return tuple(
         heaviest.model_copy(update={"name": name, "prompt_tokens": tokens, "output_tokens": output, "weight": 1.0})
@@ -123,10 +131,12 @@ def production_slices(profile: TrafficProfile, like: Sequence[TrafficSlice]) -> 
 
 
 def _middle(edges: Sequence[float], edge: float) -> float:
-    """Geometric middle of the band that ends at `edge`; the open band ends nowhere, so it counts twice its start."""
+    """Geometric middle of the band that ends at `edge`. The open band counts as its start: engines draw their edges up
+    to the context length, and a benchmark of longer prompts than the engine takes would measure refusals."""
     place = edges.index(edge)
-    below = edges[place - 1] if place > 0 else max(1.0, edge / 2)
-    return 2 * below if math.isinf(edge) else math.sqrt(below * edge)
+    if math.isinf(edge):
+        return edges[place - 1] if place > 0 else 1.0
+    return math.sqrt((edges[place - 1] if place > 0 else max(1.0, edge / 2)) * edge)
 
 
 def _mean(bands: Mapping[float, float]) -> float:

@@ -178,7 +178,8 @@ def _rebenchmark(turn: Turn, case: Investigation) -> None:
 def _judged(turn: Turn, case: Investigation, outcome: BenchmarkVerdict) -> None:
     turn.set(cells=_merge_cells(turn, outcome))
     if case.signal == MOVED:
-        measured_anew(turn)
+        # A harness that failed has measured nothing: the traffic that was measured stays the reference.
+        (look_anew if outcome.verdict is Verdict.ERROR else measured_anew)(turn)
     if outcome.verdict is Verdict.FAIL and rollback_allowed(turn):
         turn.decide("Judge", outcome.reason, outcome.message, Verdict.FAIL, measure.evidence_names(turn))
         start_rollback(turn, case.signal, f"{case.message}; measured again: {outcome.message}")
