@@ -78,10 +78,12 @@ class Watching:
         feeds = await self._collector.tick(targets, now)
         self._watch.observe(now, feeds)
         for watched, key in keys.items():
-            self._publish(key, self._watch.report(watched))
+            if self._is_there(watched):
+                self._publish(key, self._watch.report(watched))
         for watched, look in (await self._profiles.read(targets, now)).items():
-            self._fleet.traffic[keys[watched]] = look
-            self._wake(keys[watched])
+            if self._is_there(watched):
+                self._fleet.traffic[keys[watched]] = look
+                self._wake(keys[watched])
         for gone in self._watched - set(keys):
             self._watch.forget(gone)
         self._watched = set(keys)
@@ -100,9 +102,13 @@ class Watching:
         obs = observe(self._fleet.cache, key, owner, wanted, self._fleet.surroundings(key), now)
         return watch_target(obs, status, now), self._servers(owner)
 
+    def _is_there(self, watched: tuple[str, str, str]) -> bool:
+        """False when it was deleted while its metrics were read: a namesake must not inherit what they say."""
+        namespace, name, uid = watched
+        body = self._fleet.cache.deployments.get((namespace, name))
+        return body is not None and body["metadata"].get("uid") == uid
+
     def _publish(self, key: Key, report: WatchReport) -> None:
-        if key not in self._fleet.cache.deployments:
-            return  # Deleted while its metrics were read: a namesake must not inherit the report.
         before = self._fleet.reports.get(key)
         self._fleet.reports[key] = report
         status = self._fleet.cache.deployments[key].get("status") or {}

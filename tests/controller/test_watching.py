@@ -1,0 +1,81 @@
+"""What is read while a deployment goes is not told of the one that takes its name."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from specfleet.api.status import DeploymentStatus, Phase, RevisionStatus
+from specfleet.controller.fleet import Fleet
+from specfleet.controller.probe import Prober
+from specfleet.controller.watching import Watching
+from specfleet.decide.traffic_profile import TrafficLook, TrafficProfile
+from specfleet.decide.watch_target import Key, Target
+from specfleet.telemetry.servers import MetricsServer
+
+from tests.controller.objects import KEY, NOW, deployment, wanted
+
+LOOK = TrafficLook(NOW, TrafficProfile({200.0: 900.0}, {200.0: 900.0}, 900.0))
+NOWHERE = MetricsServer("http://127.0.0.1:9", timeout_seconds=1)
+
+
+class Slow:
+    """Profiles whose answer takes long enough for `meanwhile` to happen."""
+
+    queries = 0
+
+    def __init__(self, meanwhile: Any = lambda: None) -> None:
+        self._meanwhile = meanwhile
+
+    async def read(self, targets: Mapping[MetricsServer, Sequence[Target]], now: datetime) -> dict[Key, TrafficLook]:
+        self._meanwhile()
+        return {target.key: LOOK for members in targets.values() for target in members}
+
+    def close(self) -> None:
+        return
+
+
+def fleet() -> Fleet:
+    """One deployment whose plain arm serves."""
+    owner = deployment()
+    stable = RevisionStatus(name="r", baseline=wanted(owner).baseline.fingerprint)
+    status = DeploymentStatus(phase=Phase.BASELINE, stable=stable)
+    found = Fleet(Prober(lambda key: None, NOW))
+    found.cache.put_deployment({**owner.to_wire(), "status": status.to_wire()})
+    return found
+
+
+def ticked(found: Fleet, profiles: Slow) -> list[tuple[str, str]]:
+    """Keys that were woken by one tick."""
+    woken: list[tuple[str, str]] = []
+    watching = Watching(found, lambda owner: NOWHERE, woken.append)
+    watching._profiles = profiles  # type: ignore[assignment]
+    try:
+        asyncio.run(watching.tick(NOW))
+    finally:
+        watching.close()
+    return woken
+
+
+def test_a_look_at_the_traffic_wakes_the_deployment() -> None:
+    found = fleet()
+    assert KEY in ticked(found, Slow())
+    assert found.traffic == {KEY: LOOK}
+
+
+def test_a_namesake_does_not_inherit_the_traffic_of_the_one_that_was_deleted() -> None:
+    found = fleet()
+
+    def replaced() -> None:
+        body = found.cache.deployments[KEY]
+        found.forget(KEY)
+        found.cache.put_deployment({**body, "metadata": {**body["metadata"], "uid": "u-2"}})
+
+    ticked(found, Slow(replaced))
+    assert found.traffic == {}
+
+
+def test_nothing_is_kept_of_a_deployment_that_went_meanwhile() -> None:
+    found = fleet()
+    ticked(found, Slow(lambda: found.forget(KEY)))
+    assert (found.traffic, found.reports) == ({}, {})
