@@ -9,9 +9,12 @@ import pytest
 import yaml
 from lupa import LuaRuntime
 from specfleet.api.conditions import ConditionStatus, ConditionType
-from specfleet.api.status import Phase
+from specfleet.api.status import ArmRole, Phase
 
 from tests.alerts.made import condition, deployment
+from tests.decide.test_conditions import kstatus
+from tests.decide.test_road import promoted
+from tests.decide.world import World
 
 DOCS = Path(__file__).parents[2] / "docs"
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -74,3 +77,43 @@ def _expressions() -> dict[str, str]:
     kustomization = next(one for one in map(yaml.safe_load, blocks) if one.get("kind") == "Kustomization")
     found: dict[str, str] = kustomization["spec"]["healthCheckExprs"][0]
     return found
+
+
+def test_the_worked_example_is_what_happens() -> None:
+    page = (DOCS / "gitops.md").read_text()
+    script = (DOCS / "gitops" / "health.lua").read_text()
+    seen: list[tuple[str, str, str]] = []
+
+    def look(world: World) -> None:
+        assert world.status is not None
+        body = {"metadata": {"generation": world.generation, "name": "llama"}, "status": world.status.to_wire()}
+        lua = LuaRuntime(unpack_returned_tuples=True)
+        lua.globals().obj = lua.table_from(body, recursive=True)
+        health = lua.execute(script)
+        seen.append((world.status.phase.value, kstatus(world), f"{health['status']}: {health['message']}"))
+
+    world = promoted()
+    look(world)
+    world.immune = {pod.uid for pod in world.pods()}
+    world.broken_roles = frozenset({ArmRole.BASELINE})
+    before = world.spec
+    world.change(engine={**before["engine"], "image": "vllm/vllm-openai:v0.33.0", "startupTimeoutSeconds": 120})
+    look(world)
+    world.reconcile()
+    look(world)
+    assert world.run(1200, until=lambda one: bool(one.decisions("RefuseRevision")))
+    world.run(30)
+    look(world)
+    world.change(engine=before["engine"])
+    world.run(60)
+    look(world)
+    rows = [
+        line.strip("|").split("|")
+        for line in page.splitlines()
+        if re.search(r"\| (Current|InProgress|Failed) \|", line)
+    ]
+    assert len(rows) == len(seen)
+    for cells, (phase, computed, argo) in zip(rows, seen, strict=True):
+        assert cells[1].strip() == phase
+        assert cells[5].strip() == computed
+        assert argo.startswith(cells[6].strip().removesuffix("..."))
