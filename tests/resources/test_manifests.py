@@ -225,6 +225,19 @@ def test_the_benchmark_job_mounts_only_the_users_volumes_that_the_client_reads_f
     assert mounted(model={"name": "/models-of-others/llama"}) == {}
 
 
+@pytest.mark.parametrize(
+    ("volume", "written"),
+    [({"emptyDir": {}}, True), ({"persistentVolumeClaim": {"claimName": "hub"}}, False)],
+    ids=["a cache that begins empty in every pod", "a cache that the engines have filled"],
+)
+def test_the_driver_may_write_to_a_hub_cache_of_its_own_and_to_no_other(volume: dict[str, Any], written: bool) -> None:
+    template = {"volumes": [{"name": "hub", **volume}], "volumeMounts": [{"name": "hub", "mountPath": "/hub"}]}
+    engine = {"image": "vllm/vllm-openai:v0.32.0", "env": [{"name": "HF_HOME", "value": "/hub"}]}
+    pod = benchmark_job(deployment(template=template, engine=engine), "b1", JOB, 600)["spec"]["template"]["spec"]
+    (mount,) = (one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "hub")
+    assert mount["readOnly"] is not written, "without the tokenizer there is no run at all"
+
+
 def test_what_the_driver_needs_wins_over_the_engines_environment() -> None:
     env = [
         {"name": "HOME", "value": "/root"},

@@ -9,6 +9,7 @@ from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.benchmark import plan as benchmark_plan
 from specfleet.decide.plan import JobIntent
 from specfleet.engine.environment import engine_environment
+from specfleet.engine.mounts import readable_elsewhere
 from specfleet.resources.metadata import child
 from specfleet.resources.pods import CONTAINER
 
@@ -116,7 +117,8 @@ def _environment(spec: DeploymentSpec) -> list[RawObject]:
 def _mounts(spec: DeploymentSpec) -> list[RawObject]:
     """The engine's volumes that the client reads from, read-only: prompts, a local tokenizer, the hub's cache.
 
-    No other: a ReadWriteOnce volume that the engines hold on another node would keep the driver from starting.
+    No other: a ReadWriteOnce volume that the engines hold on another node would keep the driver from starting. One that
+    begins empty in every pod is the driver's own: it has to load the tokenizer into it.
     """
     tokenizer = spec.model.tokenizer or spec.model.name
     wanted = [spec.benchmark.prompts.volume, tokenizer if tokenizer.startswith("/") else None]
@@ -127,7 +129,8 @@ def _mounts(spec: DeploymentSpec) -> list[RawObject]:
         holding = [one for one in spec.template.volume_mounts if path and _inside(path, str(one.get("mountPath", "")))]
         if holding:
             nearest = max(holding, key=lambda one: len(str(one["mountPath"])))
-            chosen[str(nearest["mountPath"])] = {**nearest, "readOnly": True}
+            folder = str(nearest["mountPath"])
+            chosen[folder] = {**nearest, "readOnly": readable_elsewhere(spec.template, folder)}
     return list(chosen.values())
 
 
