@@ -1,6 +1,7 @@
 """The reconcile against a real API server and controller manager; kubelets and engines are played by this test."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from specfleet.kube.lease import Lease
 from specfleet.kube.port import ConflictError, KubeError, UnavailableError
 
 from e2e.cluster.controlplane import ControlPlane
+from tests.controller.played_driver import measured
 from tests.decide.world import spec_of
 
 pytestmark = pytest.mark.integration
@@ -77,6 +79,8 @@ class Stage:
     """Fingerprint and engine version by pod IP."""
     fewest: int = 1000
     """Fewest ready pods seen since serving began."""
+    drive: Callable[[dict[str, Any]], str] | None = None
+    """Plays the benchmark driver: from its plan to its termination message. None: it finds no engine and stays."""
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.offset
@@ -146,10 +150,16 @@ class Stage:
             self.fewest = min(self.fewest, ready)
 
     async def run_program(self, pod: RawObject) -> None:
-        """A preflight's own command, on this machine's files; a driver finds no engine to measure and stays."""
-        if pod["metadata"]["labels"][labels.ROLE] == labels.ROLE_DRIVER or pod["status"].get("phase") != "Pending":
+        """A preflight's own command, on this machine's files; a driver as `drive` plays it."""
+        if pod["status"].get("phase") != "Pending":
             return
         (container,) = pod["spec"]["containers"]
+        if pod["metadata"]["labels"][labels.ROLE] == labels.ROLE_DRIVER:
+            if self.drive is not None:
+                (name,) = [one["configMap"]["name"] for one in pod["spec"]["volumes"] if "configMap" in one]
+                plan = await self.api.get(kinds.CONFIG_MAP, self.key[0], name)
+                await self.end(pod, 0, self.drive(json.loads(plan["data"]["plan.json"])))
+            return
         with tempfile.NamedTemporaryFile("r") as log:
             given = {one["name"]: one["value"] for one in container["env"]}
             environment = {"PATH": os.environ["PATH"], "SPECFLEET_TERMINATION_LOG": log.name, **given}
@@ -157,6 +167,11 @@ class Stage:
                 *container["command"], env=environment, stdout=subprocess.DEVNULL
             )
             code, message = await program.wait(), log.read()
+        await self.end(pod, code, message)
+
+    async def end(self, pod: RawObject, code: int, message: str) -> None:
+        """The pod's only container ends with these last words."""
+        (container,) = pod["spec"]["containers"]
         ended = {"exitCode": code, "message": message, "startedAt": None, "finishedAt": None}
         container_status = {
             "name": container["name"],
@@ -307,6 +322,7 @@ def test_a_deployment_is_served_and_a_steady_state_writes_nothing(on_stage: Call
 def test_a_new_engine_takes_over_without_a_moment_below_the_asked_pods(on_stage: Callable[..., None]) -> None:
     async def work(stage: Stage) -> None:
         await stage.begin()
+        stage.drive = measured({})
         operator = await Operator.start(stage)
         await live(operator, in_phase(Phase.BASELINE))
         await settle(operator, 3)
@@ -328,6 +344,7 @@ def test_a_new_engine_takes_over_without_a_moment_below_the_asked_pods(on_stage:
 def test_an_operator_that_dies_every_few_writes_ends_where_an_immortal_one_does(on_stage: Callable[..., None]) -> None:
     async def work(stage: Stage) -> None:
         await stage.begin()
+        stage.drive = measured({})
         deaths = 0
         changed = False
         operator = await Operator.start(stage, dies_after=1)
@@ -353,7 +370,16 @@ def test_an_operator_that_dies_every_few_writes_ends_where_an_immortal_one_does(
             raise AssertionError(f"not there after {deaths} deaths: {status.get('history')}")
         assert deaths > 5
         actions = [one["action"] for one in status["history"]]
-        assert actions == ["ServeBaseline", "NewRevision", "TryRevision", "NextStep", "AdoptRevision"]
+        assert actions == [
+            "ServeBaseline",
+            "NewRevision",
+            "StartBenchmark",
+            "Judge",
+            "TryRevision",
+            "NextStep",
+            "AdoptRevision",
+            "CompareThree",
+        ]
         assert stage.fewest == 2
         await operator.stop()
 

@@ -61,10 +61,11 @@ def _note(turn: Turn, outcome: BenchmarkVerdict) -> bool:
     return outcome.verdict is not Verdict.FAIL
 
 
-def sum_up(turn: Turn, trial: TrialStatus, final: bool) -> None:
+def sum_up(turn: Turn, trial: TrialStatus | None, final: bool) -> None:
     """The three-way comparison, once it is known what speculation does on the changed engine.
 
-    `final`: this trial is the last word (the winner, confirmed where that is needed).
+    `trial` None: the changed revision does not speculate. `final`: this trial is the last word (the winner, confirmed
+    where that is needed).
     """
     change = turn.status.change
     stable = turn.status.stable

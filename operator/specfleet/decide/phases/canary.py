@@ -6,6 +6,7 @@ from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start
 from specfleet.decide.gates import first_unmet, fruitless_seconds, least_requests, step_gates
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.resume import resume
+from specfleet.decide.revision_trial import sum_up
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
@@ -130,6 +131,8 @@ def promote(turn: Turn, message: str) -> None:
         adopted = RevisionStatus(name=turn.status.revision or "", baseline=candidate)
         turn.set(stable=adopted, trials=[], search=None, recommendation=None)
         turn.enter(Phase.BASELINE, "RevisionPassed", candidate=None, step=None, step_since=None, calibration=None)
+        if not turn.obs.proposers:
+            sum_up(turn, None, final=True)
         return
     turn.decide("Promote", "CanaryPassed", message, Verdict.PASS)
     turn.act()
