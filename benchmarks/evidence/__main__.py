@@ -1,6 +1,6 @@
 """`make bench-evidence`: how often the benchmark is wrong, and how often it finds what is there, at known truth.
 
-    python -m benchmarks.evidence [--trials N] [--json FILE]
+    python -m benchmarks.evidence [--trials N] [--only verdicts|searches] [--json FILE]
 
 Every trial draws the run summaries of a whole benchmark and lets the operator's own code judge them, look by look, as
 the controller does. Seeds start at SEED, which no test and no tuning run uses. A bar is compared with the bound of the
@@ -250,6 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 only if every bar holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10_000, help="trials per point (default 10000)")
+    parser.add_argument("--only", choices=("verdicts", "searches"), help="one of the two tables")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     options = parser.parse_args(arguments)
     spec = default_spec()
@@ -259,17 +260,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flush=True,
     )
     rows = []
-    for number, point in enumerate(POINTS):
+    for number, point in enumerate(POINTS if options.only != "searches" else ()):
         begun = time.monotonic()
         rows.append(measure(point, options.trials, SEED + number * 1_000_000))
         print(f"{point.name}: {time.monotonic() - begun:.0f} s, {rows[-1]['reasons']}", file=sys.stderr, flush=True)
-    print(table(rows), flush=True)
+    if rows:
+        print(table(rows), flush=True)
     searches = []
-    for number, search in enumerate(SEARCHES, len(POINTS)):
+    for number, search in enumerate(SEARCHES if options.only != "verdicts" else (), len(POINTS)):
         begun = time.monotonic()
         searches.append(measure_search(search, options.trials // TRIALS_PER_SEARCH, SEED + number * 1_000_000))
         print(f"{search.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-    print("\n" + search_table(searches))
+    if searches:
+        print("\n" + search_table(searches))
     if options.json:
         told = {"trials": options.trials, "rows": rows, "searches": searches}
         options.json.write_text(json.dumps(told, indent=1) + "\n")
