@@ -85,4 +85,5 @@ class Narrator:
             before = self._conditions.get(kind)
             self._conditions[kind] = value
             if kind in ("MetricsAvailable", "DriftDetected", "Stalled") and before is not None and before != value:
-                self.say(f"  {kind}={condition['status']}", f"{condition['reason']}: {condition.get('message', '')}")
+                said = ": ".join(part for part in (condition["reason"], condition.get("message")) if part)
+                self.say(f"  {kind}={condition['status']}", said)

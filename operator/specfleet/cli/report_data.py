@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
@@ -48,6 +49,8 @@ class BenchmarkReport:
     agreement: tuple[int, int, int] | None
     difference: str
     """What distinguishes the two arms' fingerprints, in words."""
+    started: datetime
+    finished: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ def _benchmark(stored: StoredBenchmark) -> BenchmarkReport:
         gpu_hours=sum(one.gpu_seconds for one in stored.evidence) / 3600,
         agreement=greedy_agreement(stored.measured),
         difference=_difference(stored.deployment.spec, last.candidate),
+        started=min(one.started for one in stored.evidence),
+        finished=max(one.finished for one in stored.evidence),
     )
 
 
@@ -166,6 +171,8 @@ def _benchmark_json(one: BenchmarkReport) -> dict[str, Any]:
         "baseline": one.baseline,
         "candidate": one.candidate,
         "difference": one.difference,
+        "started": one.started.isoformat(),
+        "finished": one.finished.isoformat(),
         "verdict": verdict.verdict.value,
         "reason": verdict.reason,
         "message": verdict.message,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from html import escape
 
-from specfleet.api.status import ArmRole, Verdict
+from specfleet import __version__
+from specfleet.api.status import ArmRole, DeploymentStatus, Verdict
 from specfleet.cli.report_data import BenchmarkReport, Report
 from specfleet.cli.svg import BAD, GOOD, UNSURE, Interval, Line, bars, forest, heat_map, lines
 
@@ -12,8 +13,18 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:980px;margin:2em auto;padding:
 h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid #ddd}h3{font-size:1em;margin:1.4em 0 .3em}
 table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ddd;padding:3px 8px;text-align:left}
 .Pass{color:#2c7a4b;font-weight:600}.Fail,.Error{color:#b3352c;font-weight:600}.Inconclusive{color:#777;font-weight:600}
-svg{max-width:100%;height:auto}code{background:#f4f4f4;padding:0 3px}
+svg{max-width:100%;height:auto}figure{margin:0}figcaption{font-size:13px;color:#555}
+.row{display:flex;flex-wrap:wrap;gap:0 1.5em}.row figure{max-width:calc(50% - 1em)}footer{margin-top:3em;color:#777;font-size:13px}
+code{background:#f4f4f4;padding:0 3px}
 """
+TIME = "%Y-%m-%d %H:%M:%S"
+INVALID_SHOWN = 40
+ARMS = {ArmRole.BASELINE: "plain", ArmRole.SPECULATIVE: "speculative"}
+AGREES = {
+    True: "It agrees with the recorded verdict.",
+    False: "<b>It DISAGREES with the recorded verdict.</b>",
+    None: "",
+}
 COLOURS = {Verdict.PASS: GOOD, Verdict.FAIL: BAD, Verdict.ERROR: BAD, Verdict.INCONCLUSIVE: UNSURE}
 
 
@@ -21,24 +32,29 @@ def html_page(report: Report) -> str:
     """The whole page."""
     name = f"{report.deployment.metadata.get('namespace', '')}/{report.deployment.name}".lstrip("/")
     status = report.deployment.status
-    phase = (
-        f"{status.phase.value}, serving {status.serving_arm.value if status.serving_arm else 'nothing'}"
-        if status
-        else ""
-    )
-    parts = [f"<h1>{escape(name)}</h1>", f"<p>{escape(phase)}</p>" if phase else "", _decisions_html(report)]
+    parts = [f"<h1>{escape(name)}</h1>", f"<p>{escape(_state(status))}</p>" if status else "", _decisions_html(report)]
     parts += [_benchmark_html(report, one) for one in report.benchmarks]
     if not report.benchmarks:
         parts.append("<p>No benchmark has been measured yet.</p>")
+    parts.append(f"<footer>specfleet {escape(__version__)}. All times are UTC.</footer>")
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>specfleet: {escape(name)}</title>'
+    head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
     return head + f"<style>{STYLE}</style><body>" + "\n".join(parts) + "</body></html>\n"
+
+
+def _state(status: DeploymentStatus) -> str:
+    """Phase, since when and why, and what serves."""
+    arm = f"the {ARMS[status.serving_arm]} arm serves" if status.serving_arm else "nothing serves yet"
+    since = f" since {status.phase_since:{TIME}}" if status.phase_since else ""
+    why = f" ({status.phase_reason})" if status.phase_reason else ""
+    return f"{status.phase.value}{since}{why}; {arm}."
 
 
 def _decisions_html(report: Report) -> str:
     if not report.decisions:
         return ""
     rows = [
-        f"<tr><td>{one.time:%Y-%m-%d %H:%M:%S}</td><td>{escape(one.action)}</td>"
+        f"<tr><td>{one.time:{TIME}}</td><td>{escape(one.action)}</td>"
         f'<td class="{one.verdict.value if one.verdict else ""}">{one.verdict.value if one.verdict else ""}</td>'
         f"<td>{escape(one.reason)}</td><td>{escape(one.message)}</td></tr>"
         for one in report.decisions
@@ -49,26 +65,25 @@ def _decisions_html(report: Report) -> str:
 
 def _benchmark_html(report: Report, one: BenchmarkReport) -> str:
     verdict = one.verdict
-    agrees = {True: "agrees with the recorded verdict", False: "DISAGREES with the recorded verdict", None: ""}
     parts = [
         f"<h2>{escape(one.purpose)} {escape(one.benchmark)}: {escape(one.proposer)}</h2>",
         f'<p><span class="{verdict.verdict.value}">{verdict.verdict.value}</span> <b>{escape(verdict.reason)}</b> '
-        f"{escape(verdict.message)}. {agrees[one.recomputed.agrees]}</p>",
-        f"<p>Recommendation: {escape(verdict.recommendation)}.</p>" if verdict.recommendation else "",
+        f"{escape(verdict.message)}. {AGREES[one.recomputed.agrees]}</p>",
+        f"<p>Recommendation: {escape(verdict.recommendation.rstrip('.'))}.</p>" if verdict.recommendation else "",
         f"<p>Fingerprints: plain <code>{escape(one.baseline)}</code>, "
-        f"speculative <code>{escape(one.candidate)}</code>; {escape(one.difference)}. "
-        f"Engine {escape(one.engine_version or 'unknown')}. "
-        f"{one.gpu_hours:.2f} GPU hours, {verdict.pairs} complete pairs.</p>",
-        "<h3>Gain per cell (plain / speculative - 1)</h3>",
+        f"speculative <code>{escape(one.candidate)}</code>; {escape(one.difference.replace('->', '→'))}.</p>",
+        f"<p>Measured {_span(one)} (UTC) on vLLM {escape(one.engine_version or 'of unknown version')}; "
+        f"{one.gpu_hours:.2f} GPU hours, {verdict.pairs} complete pair{'' if verdict.pairs == 1 else 's'}.</p>",
+        f"<h3>Gain of {report.deployment.spec.benchmark.objective.metric.value} per cell (above zero: faster)</h3>",
         _matrix(one),
         "<h3>Intervals</h3>",
         _intervals(report, one),
         "<h3>Guards</h3>",
         _guards_html(one),
         "<h3>Latency over load</h3>",
-        *_latency(one),
-        "<h3>Acceptance per position (conditional)</h3>",
-        *(_acceptance(one) or ["<p>Nothing was drafted.</p>"]),
+        _row_of(_latency(one)) or "<p>No valid run.</p>",
+        "<h3>Acceptance rate by position of the draft (of those that reached it)</h3>",
+        _row_of(_acceptance(one)) or "<p>Nothing was drafted.</p>",
         _predictions_html(one),
     ]
     if one.agreement:
@@ -81,9 +96,22 @@ def _benchmark_html(report: Report, one: BenchmarkReport) -> str:
         names = ", ".join(map(escape, verdict.incompatible_requests))
         parts.append(f"<p>Requests that only the speculative arm refuses: {names}.</p>")
     if one.invalid:
-        items = "".join(f"<li>{escape(text)}</li>" for text in one.invalid[:40])
+        items = "".join(f"<li>{escape(text)}</li>" for text in one.invalid[:INVALID_SHOWN])
+        if len(one.invalid) > INVALID_SHOWN:
+            items += f"<li>and {len(one.invalid) - INVALID_SHOWN} more (all of them: --format json)</li>"
         parts.append(f"<h3>Runs that were not compared</h3><ul>{items}</ul>")
     return "\n".join(part for part in parts if part)
+
+
+def _span(one: BenchmarkReport) -> str:
+    same = one.started.date() == one.finished.date()
+    return f"from {one.started:{TIME}} to {one.finished:{'%H:%M:%S' if same else TIME}}"
+
+
+def _row_of(drawings: Sequence[str]) -> str:
+    """Drawings beside each other, as many as the page is wide."""
+    figures = "".join(f"<figure>{one}</figure>" for one in drawings if one)
+    return f'<div class="row">{figures}</div>' if figures else ""
 
 
 def _matrix(one: BenchmarkReport) -> str:
@@ -146,7 +174,8 @@ def _latency(one: BenchmarkReport) -> list[str]:
 
 def _acceptance(one: BenchmarkReport) -> list[str]:
     return [
-        f"<p>{escape(cell)}</p>" + bars([str(i) for i in range(len(rates))], rates, f"acceptance per position, {cell}")
+        bars([str(i) for i in range(len(rates))], rates, f"acceptance per position, {cell}")
+        + f"<figcaption>{escape(cell)}</figcaption>"
         for cell, rates in one.acceptance.items()
     ]
 
@@ -160,7 +189,8 @@ def _predictions_html(one: BenchmarkReport) -> str:
         for guess in one.predictions
     ]
     head = (
-        "<tr><th>tier</th><th>mean batch</th><th>accepted length</th><th>breaks even at</th><th>by counters</th></tr>"
+        "<tr><th>tier</th><th>mean batch</th><th>accepted length (tokens per step)</th>"
+        "<th>accepted length that breaks even</th><th>gain that follows from the counters</th></tr>"
     )
     return f"<h3>Why: acceptance against step time</h3><table>{head}{''.join(rows)}</table>"
 
@@ -172,7 +202,7 @@ def markdown(report: Report) -> str:
         lines_ += ["| time (UTC) | decision | verdict | reason | evidence |", "|---|---|---|---|---|"]
         lines_ += [
             _row(
-                f"{one.time:%Y-%m-%d %H:%M:%S}",
+                f"{one.time:{TIME}}",
                 one.action,
                 one.verdict.value if one.verdict else "",
                 one.reason,
@@ -197,7 +227,9 @@ def _benchmark_markdown(one: BenchmarkReport) -> list[str]:
         "",
         f"**{verdict.verdict.value}** {verdict.reason}: {verdict.message}",
         "",
-        f"plain `{one.baseline}`, speculative `{one.candidate}`: {one.difference}",
+        f"plain `{one.baseline}`, speculative `{one.candidate}`: {one.difference.replace('->', '→')}",
+        "",
+        f"Measured {_span(one)} UTC, {verdict.pairs} complete pairs, {one.gpu_hours:.2f} GPU hours.",
         "",
         "| cell | verdict | gain | 95 % interval | acceptance rate | accepted length |",
         "|---|---|---|---|---|---|",
