@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 from specfleet.api.base import API_VERSION
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType
+from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.status import Phase
 from specfleet.cli import advice, explain_output
 from specfleet.cli.explaining import explain
@@ -21,6 +22,7 @@ from specfleet.cli.picture import picture
 from specfleet.controller.wanted import WantedArms
 from specfleet.decide.gates import GateName, Source
 from specfleet.decide.outlook import phase_gates
+from specfleet.decide.revisions import revision_name
 from specfleet.resources.workloads import arm_deployment
 
 from tests.cli.measured_world import MeasuredWorld, measured_spec
@@ -69,28 +71,67 @@ def in_step(world: World, seconds: float) -> None:
 def measured() -> Iterator[tuple[MeasuredWorld, FakePrometheus]]:
     with fake_prometheus() as fake:
         steps = [{"weightPercent": 25, "minDurationSeconds": 600, "minRequests": 50}, {"weightPercent": 50}]
-        world = MeasuredWorld(
-            fake=fake, spec=measured_spec(rollout={"steps": steps}, name="llama"), requests_per_second=3.0
-        )
-        world.spec.pop("name", None)
+        world = MeasuredWorld(fake=fake, spec=measured_spec(rollout={"steps": steps}), requests_per_second=3.0)
         in_step(world, 75)
         yield world, fake
         world.collector.close()
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+RECORDED = Path(__file__).parent / "recorded"
+MARKS = ("PLAIN-FINGERPRINT", "DRAFTED-FINGERPRINT", "REVISION")
+
+
+def record(world: MeasuredWorld) -> None:
+    """Keep a canary and its series, with marks in place of what follows from the engine rules of today."""
+    assert world.status is not None
+    names = zip((world.plain, world.drafted, str(world.status.revision)), MARKS, strict=True)
+    edge = world.now.timestamp() - 120
+    series = [
+        [dict(labels), [(at, round(value, 4)) for at, value in samples if at >= edge]]
+        for labels, samples in world.fake.store.series.items()
+    ]
+    text = json.dumps({"now": world.now.isoformat(), "deployment": body(world), "series": series})
+    for name, mark in names:
+        text = text.replace(name, mark)
+    (RECORDED / "canary.json").write_text(text + "\n")
+
+
+def recall(fake: FakePrometheus, folder: Path) -> tuple[Path, str]:
+    """The recorded canary as of today's rules: its deployment as a file, its series in `fake`, and its moment."""
+    text = (RECORDED / "canary.json").read_text()
+    raw = json.loads(text)["deployment"]
+    owner = SpeculativeDeployment.model_validate({**raw, "status": None})
+    seen = picture([{**raw, "status": None}], None, None, World().now)
+    wanted = WantedArms(owner.spec, {})
+    today = (wanted.baseline.fingerprint, wanted.proposers[0].fingerprint, revision_name(seen.obs))
+    for name, mark in zip(today, MARKS, strict=True):
+        text = text.replace(mark, name)
+    found = json.loads(text)
+    for labels, samples in found["series"]:
+        fake.store.series[tuple(sorted(labels.items()))] = [(at, value) for at, value in samples]
+    path = folder / "canary.json"
+    path.write_text(json.dumps(found["deployment"]))
+    return path, found["now"]
+
+
+@pytest.mark.parametrize(("form", "ending"), [("text", "txt"), ("markdown", "md"), ("json", "json")])
 def test_a_canary_step_reads_as_in_the_golden_file(
-    form: str, measured: tuple[MeasuredWorld, FakePrometheus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    form: str,
+    ending: str,
+    measured: tuple[MeasuredWorld, FakePrometheus],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`SPECFLEET_GOLDEN=write` writes the files anew: read the difference before committing it."""
-    world, fake = measured
-    words = ("llama", "-n", "ml", "-f", str(stored(world, tmp_path)), "--at", at(world), "-o", form)
-    told = run(capsys, *words, "--prometheus", fake.url).replace(fake.url, "http://prometheus")
-    told = re.sub(
-        r"\b[0-9a-f]{12}\b", "FINGERPRINT", re.sub(r"\b(llama|benchmark)([- ])[0-9a-f]{8}\b", r"\1\2ID", told)
-    )
-    golden = GOLDEN / f"explain-canary.{ {'text': 'txt', 'markdown': 'md', 'json': 'json'}[form] }"
-    if os.environ.get("SPECFLEET_GOLDEN") == "write":
+    """`SPECFLEET_GOLDEN=write` writes the files anew, `record` the canary too: read the difference before committing."""
+    with fake_prometheus() as fake:
+        if os.environ.get("SPECFLEET_GOLDEN") == "record":
+            record(measured[0])
+        path, now = recall(fake, tmp_path)
+        words = ("llama", "-n", "ml", "-f", str(path), "--at", now, "-o", form)
+        told = run(capsys, *words, "--prometheus", fake.url).replace(fake.url, "http://prometheus")
+    told = re.sub(r"\b[0-9a-f]{12}\b", "FINGERPRINT", told)
+    golden = GOLDEN / f"explain-canary.{ending}"
+    if os.environ.get("SPECFLEET_GOLDEN") in ("write", "record"):
         golden.write_text(told)
     assert told == golden.read_text()
 
