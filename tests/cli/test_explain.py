@@ -122,7 +122,7 @@ def test_a_canary_step_reads_as_in_the_golden_file(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`SPECFLEET_GOLDEN=write` writes the files anew, `record` the canary too: read the difference before committing."""
+    """`SPECFLEET_GOLDEN=write` writes the files anew, `record` the canary too: read the difference first."""
     with fake_prometheus() as fake:
         if os.environ.get("SPECFLEET_GOLDEN") == "record":
             record(measured[0])
