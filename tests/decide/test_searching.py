@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from specfleet.api import names
 from specfleet.api.status import Phase, Verdict
 
 from tests.decide.world import World, spec_of
@@ -152,6 +153,8 @@ def test_capacity_is_measured_once_for_all_candidates() -> None:
     world = searching(FOUR, tiers=tiers)
     world.run_to(Phase.SPECULATIVE, 7200)
     assert pairs_per_proposer(world, "Capacity") == {"eagle3 k=1": 1}
+    stored = {names.unit(world.name, one.benchmark, one.unit) for one in world.evidence}
+    assert all(set(one.evidence) <= stored for one in world.decisions("Judge")), "each name in a decision exists"
 
 
 def test_a_candidate_whose_pods_crash_leaves_the_search_and_the_others_go_on() -> None:

@@ -215,7 +215,7 @@ def evidence_names(turn: Turn) -> tuple[str, ...]:
     if progress is None:
         return ()
     mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
-    return tuple(names.unit(turn.obs.deployment.name, progress.id, one.unit) for one in mine)[-NAMES_KEPT:]
+    return tuple(names.unit(turn.obs.deployment.name, one.benchmark, one.unit) for one in mine)[-NAMES_KEPT:]
 
 
 def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | None:
