@@ -247,6 +247,7 @@ class LoadPoint(StatusModel):
     tokens_per_second_per_pod: float = Field(description="Generated tokens per second and pod (geometric middle).")
     tpot_seconds: float | None = Field(None, description="Token-weighted decode time.")
     ttft_seconds: float | None = Field(None, description="Mean time to first token.")
+    accepted_length: float | None = Field(None, description="Tokens per drafting step, at this load.")
     requests: int = Field(0, description="Requests behind the numbers.")
 
 

@@ -54,8 +54,12 @@ TPOT_SPREAD = 0.35
 TTFT_SPREAD = 1.4
 LEVEL_FLOOR = 0.02
 """No window's mean is trusted to better than 2 %."""
-TPOT_NULL = 0.03
-TTFT_NULL = 0.10
+LEVEL_NULL = (0.03, 0.10)
+"""TPOT, TTFT: log excess that is nothing; the reference and the load are not known better."""
+LEAST_SHIFT = 0.02
+LEAST_THRESHOLD_PART = 0.5
+LEAST_OVERSHOOT = 1.61
+"""2 + ln 2 - 2 ln(2 / 1.166): the least of 1.166 delta + ln(2 / delta^2)."""
 GAIN_SHIFT = 0.05
 CONFIRM_DISPERSIONS = 20.0
 """Confirmation needs this many dispersions of drafted tokens, or requests for the latency detectors."""
@@ -95,7 +99,8 @@ class DetectorBank:
         """[TPOT or TTFT, speculative or baseline, load bin, row]: calibrated log seconds."""
         self.curve_error = np.zeros((2, 2, LOAD_BINS, rows))
         self.length_reference = np.full(rows, np.nan)
-        """Calibrated accepted length: what part of a slower TPOT is lost acceptance."""
+        """Calibrated accepted length. TPOT is judged as if it had been that: acceptance has detectors of its own, and
+        its scatter is most of TPOT's. NaN: TPOT as it is (n-gram and suffix, whose acceptance follows the text)."""
         # State.
         self.level = np.zeros((DETECTORS, rows))
         self.onset = np.full((DETECTORS, rows), np.nan)
@@ -105,8 +110,6 @@ class DetectorBank:
         self.observed = np.full((DETECTORS, rows), np.nan)
         self.control_pool = np.zeros((2, 2, rows))
         """[TPOT or TTFT, numerator or denominator]: the control against its own history since Suspect."""
-        self.explained = np.zeros((2, rows))
-        """Since a TPOT suspicion: log fall of the accepted length, weighted like the TPOT itself; and the weights."""
         self.block = np.zeros((2, 2, rows))
         self.block_windows = np.zeros(rows, np.int32)
         self.load = np.full((2, rows), np.nan)
@@ -118,7 +121,7 @@ class DetectorBank:
     _ARRAYS = (
         "threshold", "confirm_seconds", "rate", "rate_error", "drop", "dispersion", "slow_dispersion", "level_shift",
         "level_spread", "curve", "curve_error", "level", "onset", "stage", "pool", "observed", "control_pool", "block",
-        "block_windows", "load", "length", "arrivals", "length_reference", "explained",
+        "block_windows", "load", "length", "arrivals", "length_reference",
     )  # fmt: skip
 
     def grow(self, rows: int) -> None:
@@ -137,7 +140,7 @@ class DetectorBank:
 
     def quiet(self, row: int) -> None:
         """Forget all suspicions of one row: what is normal has changed."""
-        for name in ("level", "stage", "pool", "control_pool", "explained", "block", "block_windows"):
+        for name in ("level", "stage", "pool", "control_pool", "block", "block_windows"):
             getattr(self, name)[..., row] = 0
         self.onset[:, row] = self.observed[:, row] = np.nan
 
@@ -173,12 +176,31 @@ class DetectorBank:
     def limits(self, rows: Rows) -> Floats:
         """(DETECTORS, n): what the pooled evidence must pass (acceptance: fall below) to confirm a suspicion."""
         rate, error = self.rate[:, rows], self.rate_error[:, rows]
-        shift = self.level_shift[:, rows]
+        levels = [LEVEL_NULL[level] + 0.5 * self._shift(level, rows)[None] for level in (0, 1)]
         fast = CONFIRM_RATIO * rate - 2 * error
         slow = SLOW_CONFIRM_RATIO * rate - 2 * error
         gain = np.full((1, rate.shape[-1]), GAIN_SHIFT / 2)
-        nulls = np.array([[TPOT_NULL], [TTFT_NULL]])
-        return np.concatenate([fast, slow, nulls + 0.5 * shift, gain])
+        return np.concatenate([fast, slow, *levels, gain])
+
+    def thresholds(self, rows: Rows) -> Floats:
+        """(DETECTORS, n): what a statistic must pass to be a suspicion.
+
+        TPOT: the null is `LEVEL_NULL` above what is normal, so a healthy arm drifts down faster than the budget of a
+        CUSUM reckons with: the exponent of its false alarms is 1 + 2 null / shift (Wald's identity), whatever the
+        traffic. Single windows overshoot the threshold besides (Siegmund 1985, (2.57): h + 1.166 delta in place of h,
+        and 2 / delta^2 windows to the alarm; the least of it over all delta is taken).
+        """
+        found = np.repeat(self.threshold[rows][None], DETECTORS, axis=0)
+        exponent = 1 + 2 * LEVEL_NULL[0] / self._shift(0, rows)
+        overshoot = LEAST_OVERSHOOT + 2 * np.log(exponent)
+        part = LEAST_THRESHOLD_PART * found[Detector.TPOT]
+        found[Detector.TPOT] = np.maximum((found[Detector.TPOT] - overshoot) / exponent, part)
+        return found
+
+    def _shift(self, level: int, rows: Rows) -> Floats:
+        """How far above its null a level is when it has risen by as much as is not allowed."""
+        allowed = self.level_shift[level, rows]
+        return np.asarray(np.maximum(allowed - LEVEL_NULL[0], LEAST_SHIFT)) if level == 0 else allowed
 
     def _acceptance(self, rows: Rows, counts: Floats, increments: Floats, evidence: Floats) -> None:
         for plane, detector in enumerate(_ACCEPTANCE):
@@ -254,9 +276,9 @@ class DetectorBank:
         for level, detector in enumerate(_LEVELS):
             excess, weight, error = self._excess(rows, level, 0, speculative, requests[0])
             spread = np.sqrt(LEVEL_FLOOR**2 + self.level_spread[level, rows] ** 2 / np.maximum(weight, 1e-9))
-            null = (TPOT_NULL, TTFT_NULL)[level] + 2 * error
+            null = LEVEL_NULL[level] + 2 * error
             usable = np.isfinite(excess) & (weight > 0)
-            found = level_increment(excess - null, spread, self.level_shift[level, rows])
+            found = level_increment(excess - null, spread, self._shift(level, rows))
             increments[detector] = np.where(usable, found, 0.0)
             evidence[0, detector] = np.where(usable, excess * weight, 0.0)
             evidence[1, detector] = np.where(usable, weight, 0.0)
@@ -265,17 +287,6 @@ class DetectorBank:
                 heard = np.isfinite(shift) & (self.stage[detector, rows] > 0)
                 self.control_pool[level, 0, rows] += np.where(heard, shift * control, 0.0)
                 self.control_pool[level, 1, rows] += np.where(heard, control, 0.0)
-                if level == 0:
-                    self._explain(rows, speculative, requests[0])
-
-    def _explain(self, rows: Rows, counts: Floats, weight: Floats) -> None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            fall = np.log(self.length_reference[rows]) - np.log1p(
-                counts[Counter.ACCEPTED_TOKENS] / counts[Counter.DRAFTS]
-            )
-        heard = np.isfinite(fall) & (self.stage[Detector.TPOT, rows] > 0)
-        self.explained[0, rows] += np.where(heard, fall * weight, 0.0)
-        self.explained[1, rows] += np.where(heard, weight, 0.0)
 
     def _excess(
         self, rows: Rows, level: int, arm: int, counts: Floats, requests: Floats
@@ -289,7 +300,19 @@ class DetectorBank:
             seconds, units = counts[Counter.TTFT_SECONDS], counts[Counter.FIRST_TOKENS]
             weight = units
         measured = log_ratio(seconds, units)
+        if level == 0 and arm == 0:
+            measured = measured + self._lengthened(rows, counts)
         return measured - expected, np.where(np.isfinite(measured), weight, 0.0), error
+
+    def _lengthened(self, rows: Rows, counts: Floats) -> Floats:
+        """What TPOT gains (log) by steps that drafted having yielded more or fewer tokens than calibrated.
+
+        Steps without a draft are in the decode time and not in this: an engine that ceases to draft is slower.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            length = 1.0 + counts[Counter.ACCEPTED_TOKENS] / counts[Counter.DRAFTS]
+            gained = np.log(length / self.length_reference[rows])
+        return np.asarray(np.where(np.isfinite(gained), gained, 0.0))
 
     def _lost_gain(
         self, rows: Rows, speculative: Floats, baseline: Floats, requests: Floats, increments: Floats, evidence: Floats
@@ -310,7 +333,7 @@ class DetectorBank:
         evidence[1, Detector.LOST_GAIN] = np.where(usable, weight, 0.0)
 
     def _accumulate(self, rows: Rows, increments: Floats, evidence: Floats, ends: Floats, lengths: Floats) -> None:
-        threshold = self.threshold[rows]
+        threshold = self.thresholds(rows)
         before = self.level[:, rows]
         level = np.minimum(np.maximum(before + increments, 0.0), threshold * 2)
         onset = np.where((before <= 0) & (level > 0), ends - lengths, self.onset[:, rows])
@@ -354,7 +377,6 @@ class DetectorBank:
         control = self.control_pool[:, :, rows]
         quiet = stage[[*_LEVELS]] == Stage.QUIET
         self.control_pool[:, :, rows] = np.where(quiet[:, None], 0.0, control)
-        self.explained[:, rows] = np.where(quiet[0], 0.0, self.explained[:, rows])
         return level, stage
 
 

@@ -64,7 +64,7 @@ def calibrate(
         since=datetime.fromtimestamp(min(one.start for one in windows), UTC),
         acceptance_rate=rate,
         position_zero_rate=float(total[Counter.ACCEPTED_FIRST]) / drafts if drafts else None,
-        accepted_length=1 + float(total[Counter.ACCEPTED_TOKENS]) / drafts if drafts else None,
+        accepted_length=accepted_length(float(total[Counter.ACCEPTED_TOKENS]), drafts),
         tpot_seconds=float(total[Counter.STEP_SECONDS]) / decoded if decoded > 0 else None,
         dispersion=measured_dispersion(accepted, drafted, rate) if len(drafting) >= MIN_DISPERSION_WINDOWS else None,
         drafted_tokens=int(total[Counter.DRAFT_TOKENS]),
@@ -132,5 +132,11 @@ def _point(role: ArmRole, octave: int, total: Floats) -> LoadPoint:
         tokens_per_second_per_pod=float(2 ** (octave + FIRST_LOAD_OCTAVE)),
         tpot_seconds=float(total[Counter.STEP_SECONDS]) / decoded if decoded > 0 else None,
         ttft_seconds=float(total[Counter.TTFT_SECONDS]) / first if first > 0 else None,
+        accepted_length=accepted_length(float(total[Counter.ACCEPTED_TOKENS]), float(total[Counter.DRAFTS])),
         requests=int(first),
     )
+
+
+def accepted_length(accepted: float, drafts: float) -> float | None:
+    """Tokens per step that drafted; None without drafts."""
+    return 1.0 + accepted / drafts if drafts > 0 else None

@@ -28,7 +28,6 @@ class PodRecord:
     role: ArmRole
     accepted: float
     drafted: float
-    drafts: float
     """Decayed: tells a single bad pod from a bad arm."""
     stuck_seconds: float
 
@@ -39,8 +38,8 @@ class PodColumns:
     def __init__(self) -> None:
         self.step = Sums(FIRST_SLOTS)
         """Since Target.since."""
-        self.recent = np.zeros((3, FIRST_SLOTS))
-        """Decayed accepted tokens, drafted tokens, drafts."""
+        self.recent = np.zeros((2, FIRST_SLOTS))
+        """Decayed accepted and drafted tokens."""
         self.stuck_seconds = np.zeros(FIRST_SLOTS)
         self.rows = np.zeros(FIRST_SLOTS, np.intp)
         """Which deployment a pod belongs to."""
@@ -51,7 +50,7 @@ class PodColumns:
         if not self._free:
             count = len(self.step)
             self.step.grow(2 * count)
-            self.recent = np.concatenate([self.recent, np.zeros((3, count))], axis=1)
+            self.recent = np.concatenate([self.recent, np.zeros((2, count))], axis=1)
             self.stuck_seconds = np.concatenate([self.stuck_seconds, np.zeros(count)])
             self.rows = np.concatenate([self.rows, np.zeros(count, np.intp)])
             self._free = list(range(count, 2 * count))[::-1]
@@ -68,7 +67,7 @@ class PodColumns:
     def add(self, slots: Slots, part: Part, gauges: Floats, in_step: NDArray[np.bool_]) -> None:
         """One window of each pod."""
         counts = part.counts
-        fresh = counts[[Counter.ACCEPTED_TOKENS, Counter.DRAFT_TOKENS, Counter.DRAFTS]]
+        fresh = counts[[Counter.ACCEPTED_TOKENS, Counter.DRAFT_TOKENS]]
         self.recent[:, slots] = POD_MEMORY * self.recent[:, slots] + fresh
         idle = (counts[Counter.GENERATED_TOKENS] == 0) & (counts[Counter.FINISHED] == 0)
         stuck = idle & (gauges[Gauge.RUNNING] >= 1)
@@ -80,5 +79,5 @@ class PodColumns:
 
     def at(self, place: PodPlace) -> PodRecord:
         """One pod."""
-        accepted, drafted, drafts = (float(value) for value in self.recent[:, place.slot])
-        return PodRecord(place.role, accepted, drafted, drafts, float(self.stuck_seconds[place.slot]))
+        accepted, drafted = (float(value) for value in self.recent[:, place.slot])
+        return PodRecord(place.role, accepted, drafted, float(self.stuck_seconds[place.slot]))

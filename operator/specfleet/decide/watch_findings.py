@@ -24,9 +24,6 @@ SHARED_PART = 0.5
 OWN_PART = 0.33
 LEAST_EXCESS = 0.05
 """Log excess below which it cannot be told whose it is."""
-EXPLAINED_PART = 0.5
-EXPLAINED_LEAST = 0.05
-"""A fall of the accepted length (log) below this explains nothing."""
 FLOOR_Z = 3.0
 
 _SIGNALS: Mapping[Detector, tuple[Signal, Severity]] = {
@@ -94,7 +91,7 @@ def _drifts(record: Record, pods: Pods, seen_until: float, bank: DetectorBank) -
     row = record.row
     if not bank.stage[:, row].any():
         return []
-    limits = bank.limits(np.array([row]))[:, 0]
+    limits, thresholds = (found[:, 0] for found in (bank.limits(np.array([row])), bank.thresholds(np.array([row]))))
     lookup = record.target.method in LOOKUP_METHODS
     found = []
     for detector in Detector:
@@ -105,14 +102,9 @@ def _drifts(record: Record, pods: Pods, seen_until: float, bank: DetectorBank) -
         if _not_borne_out(bank, detector, row, limits):
             continue
         signal, severity = _SIGNALS[detector]
-        explained = _explained_by_acceptance(record, pods, bank, detector) if not lookup else None
-        if explained is not None:
-            signal, severity = Signal.ACCEPTANCE_DRIFT, Severity.ECONOMIC
         attribution, pod = _attribution(record, pods, bank, detector)
         observed, expected, words = _numbers(bank, detector, row)
-        if explained is not None:
-            words = f"{words}; {explained}"
-        level, threshold = float(bank.level[detector, row]), float(bank.threshold[row])
+        level, threshold = float(bank.level[detector, row]), float(thresholds[detector])
         found.append(
             Suspicion(
                 signal=signal,
@@ -143,25 +135,6 @@ def _not_borne_out(bank: DetectorBank, detector: Detector, row: int, limits: Flo
     return seen < limit / 2
 
 
-def _explained_by_acceptance(record: Record, pods: Pods, bank: DetectorBank, detector: Detector) -> str | None:
-    """A TPOT that rose because fewer drafted tokens are accepted, not because steps got slower: an economic matter."""
-    normal = float(bank.length_reference[record.row])
-    if detector is not Detector.TPOT or not np.isfinite(normal):
-        return None
-    excess = float(bank.observed[detector, record.row])
-    total, weight = bank.explained[:, record.row]
-    if weight > 0 and np.isfinite(excess):
-        fall = float(total / weight)
-    else:
-        ours = _of(pods, ArmRole.SPECULATIVE).values()
-        drafts = sum(pod.drafts for pod in ours)
-        fall = float(np.log(normal / (1.0 + sum(pod.accepted for pod in ours) / drafts))) if drafts > 0 else 0.0
-        excess = 0.0
-    if fall < EXPLAINED_LEAST or fall < EXPLAINED_PART * excess:
-        return None
-    return f"explained by the accepted length, {normal * np.exp(-fall):.2f} instead of {normal:.2f}"
-
-
 def _onset(record: Record, seen_until: float, bank: DetectorBank, detector: Detector) -> float:
     onset = float(bank.onset[detector, record.row])
     return onset if np.isfinite(onset) else seen_until
@@ -178,7 +151,7 @@ def _numbers(bank: DetectorBank, detector: Detector, row: int) -> tuple[float | 
         now = "not yet pooled" if seen is None else f"{seen:.3f}"
         return seen, expected, f"{what} {now}, calibrated {expected:.3f} (dispersion {bank.dispersion[row]:.0f})"
     what = {
-        Detector.TPOT: "TPOT against its own history at the same load",
+        Detector.TPOT: "TPOT against its own history at the same load and accepted length",
         Detector.TTFT: "TTFT against its own history at the same load",
         Detector.LOST_GAIN: "TPOT against the plain arm",
     }[detector]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfleet.api.status import ArmRole, Calibration, LoadPoint
-from specfleet.decide.bank import FIRST_LOAD_OCTAVE, LOAD_BINS, decoded_tokens
-from specfleet.decide.calibration import measured_dispersion
+from specfleet.decide.bank import FIRST_LOAD_OCTAVE, LOAD_BINS
+from specfleet.decide.calibration import accepted_length, measured_dispersion
 from specfleet.decide.counters import Counter, Floats
 from specfleet.decide.drift import CONFIRM_RATIO, NULL_RATIO
 
@@ -23,6 +23,14 @@ HOUR_SECONDS = 3600.0
 SOURCE = "Week"
 _COUNTED = (Counter.ACCEPTED_TOKENS, Counter.DRAFT_TOKENS, Counter.ACCEPTED_FIRST, Counter.DRAFTS)
 _ROLES = (ArmRole.SPECULATIVE, ArmRole.BASELINE)
+_BY_LOAD = (
+    Counter.STEP_SECONDS,
+    Counter.GENERATED_TOKENS,
+    Counter.TTFT_SECONDS,
+    Counter.FIRST_TOKENS,
+    Counter.ACCEPTED_TOKENS,
+    Counter.DRAFTS,
+)
 MIN_BIN_REQUESTS = 50.0
 
 
@@ -33,7 +41,7 @@ class WeekSums:
     start: float | None
     hours: Floats
     loads: Floats
-    """[arm, load bin]: decode seconds, decoded tokens, TTFT seconds, first tokens."""
+    """[arm, load bin, _BY_LOAD]."""
 
     def complete(self, now: float) -> bool:
         """Whether a whole week has passed and enough of it had traffic."""
@@ -66,18 +74,21 @@ class WeekSums:
         )
 
     def _points(self) -> list[LoadPoint]:
-        return [
-            LoadPoint(
-                role=role,
-                tokens_per_second_per_pod=float(2 ** (octave + FIRST_LOAD_OCTAVE)),
-                tpot_seconds=float(decode / tokens) if tokens > 0 else None,
-                ttft_seconds=float(ttft / first),
-                requests=int(first),
-            )
-            for arm, role in enumerate(_ROLES)
-            for octave, (decode, tokens, ttft, first) in enumerate(self.loads[arm])
-            if first >= MIN_BIN_REQUESTS
-        ]
+        points = []
+        for arm, role in enumerate(_ROLES):
+            for octave, (decode, tokens, ttft, first, accepted, drafts) in enumerate(self.loads[arm]):
+                if first < MIN_BIN_REQUESTS:
+                    continue
+                point = LoadPoint(
+                    role=role,
+                    tokens_per_second_per_pod=float(2 ** (octave + FIRST_LOAD_OCTAVE)),
+                    tpot_seconds=float(decode / (tokens - first)) if tokens > first else None,
+                    ttft_seconds=float(ttft / first),
+                    accepted_length=accepted_length(float(accepted), float(drafts)),
+                    requests=int(first),
+                )
+                points.append(point)
+        return points
 
 
 class WeekColumns:
@@ -90,7 +101,7 @@ class WeekColumns:
     def _allocate(self, slots: int) -> None:
         self.start = np.full(slots, np.nan)
         self.hours = np.zeros((slots, HOURS, len(_COUNTED)))
-        self.loads = np.zeros((slots, 2, LOAD_BINS, 4))
+        self.loads = np.zeros((slots, 2, LOAD_BINS, len(_BY_LOAD)))
 
     def take(self) -> int:
         """A slot for a new week."""
@@ -120,14 +131,7 @@ class WeekColumns:
             with np.errstate(divide="ignore", invalid="ignore"):
                 octave = np.rint(np.log2(one[Counter.GENERATED_TOKENS] / pod_seconds[arm]) - FIRST_LOAD_OCTAVE)
             octave = np.clip(np.where(seen, octave, 0), 0, LOAD_BINS - 1).astype(np.intp)
-            sums = np.stack(
-                [
-                    one[Counter.STEP_SECONDS],
-                    decoded_tokens(one),
-                    one[Counter.TTFT_SECONDS],
-                    one[Counter.FIRST_TOKENS],
-                ]
-            )
+            sums = one[list(_BY_LOAD)]
             self.loads[slots, arm, octave] += np.where(seen, sums, 0.0).T
 
     def ended(self, slots: NDArray[np.intp], now: Floats) -> NDArray[np.bool_]:

@@ -7,7 +7,14 @@ import numpy as np
 
 from specfleet.api.speculation import Method
 from specfleet.decide.bank import DETECTORS, Detector, DetectorBank, Stage
-from specfleet.decide.calibration import WindowPair, load_points, measured_dispersion, prior_dispersion, rate_error
+from specfleet.decide.calibration import (
+    LOOKUP_METHODS,
+    WindowPair,
+    load_points,
+    measured_dispersion,
+    prior_dispersion,
+    rate_error,
+)
 from specfleet.decide.counters import Counter, Floats
 from specfleet.decide.drift import SLOW_DISPERSION, alarm_threshold
 from specfleet.decide.reference import write_load_points
@@ -156,7 +163,8 @@ class Fleet:
             )
         bank.dispersion[fleet], bank.slow_dispersion[fleet] = found, SLOW_DISPERSION * found
         bank.rate[:, fleet] = rates
-        bank.length_reference[fleet] = 1 + total[Counter.ACCEPTED_TOKENS] / total[Counter.DRAFTS]
+        if self.setting.method not in LOOKUP_METHODS:
+            bank.length_reference[fleet] = 1 + total[Counter.ACCEPTED_TOKENS] / total[Counter.DRAFTS]
         trials = (total[Counter.DRAFT_TOKENS], total[Counter.DRAFTS])
         week = ours.shape[1] * self.setting.window_seconds >= 7 * DAY
         bank.rate_error[:, fleet] = [
