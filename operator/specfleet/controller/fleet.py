@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+from hashlib import sha256
 
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.controller.observe import Surroundings, UnreadableError, read_deployment
@@ -31,7 +33,7 @@ ABSENT_SECONDS = 30.0
 ConfigMaps = Mapping[str, Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UserMaps:
     """ConfigMaps of one deployment as last read."""
 
@@ -47,6 +49,11 @@ class UserMaps:
     def looked_for(self) -> frozenset[str]:
         """All names that were asked for."""
         return frozenset({*self.found, *self.absent})
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with what was read; worked out once per reading: prompts alone may be a megabyte."""
+        return sha256(repr((sorted(self.found.items()), sorted(self.absent.items()))).encode()).hexdigest()
 
 
 class Fleet:
@@ -90,8 +97,7 @@ class Fleet:
     def wanted(self, key: Key, owner: SpeculativeDeployment) -> WantedArms:
         """Arms of the present spec; built again only when the spec or a referenced ConfigMap changed."""
         read = self._config_maps.get(key, UserMaps())
-        text = repr((sorted(read.found.items()), sorted(read.absent.items())))
-        version = (owner.uid, int(owner.metadata.get("generation", 0)), text)
+        version = (owner.uid, int(owner.metadata.get("generation", 0)), read.digest)
         known = self._wanted.get(key)
         if known is None or known[0] != version:
             known = (version, WantedArms(owner.spec, read.found, read.absent))

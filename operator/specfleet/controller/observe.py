@@ -1,8 +1,9 @@
 """observe: from what the watches and the probe have seen to one Observation. Reads memory only."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from pydantic import ValidationError
 
@@ -70,9 +71,19 @@ def read_deployment(body: RawObject) -> SpeculativeDeployment:
 
 
 def observe(
-    cache: Cache, key: Key, owner: SpeculativeDeployment, wanted: WantedArms, around: Surroundings, now: datetime
+    cache: Cache,
+    key: Key,
+    owner: SpeculativeDeployment,
+    wanted: WantedArms,
+    around: Surroundings,
+    now: datetime,
+    with_evidence: bool = True,
 ) -> Observation:
-    """One immutable picture of a deployment."""
+    """One immutable picture of a deployment.
+
+    `with_evidence` False: for the telemetry tick, which asks for the arms of the whole fleet every few seconds and not
+    for what was measured once.
+    """
     pods = _pods_by_arm(cache, key)
     arms: list[ArmView] = []
     bench: list[ArmView] = []
@@ -92,10 +103,10 @@ def observe(
         job=_job(cache, key, owner, now),
         preflight_key=wanted.preflight_key,
         preflight=preflight_view(cache, key, owner, now),
-        evidence=_evidence(cache, key, owner),
+        evidence=_evidence(cache, key, owner) if with_evidence else (),
         watch=around.reports.get(key, UNKNOWN_REPORT),
         traffic=around.traffic,
-        revisions=_revisions(cache, key),
+        revisions=_Revisions(cache.children(key, kinds.CONTROLLER_REVISION)),
         fleet=around.fleet,
         command=_command(owner),
         problems=_problems(owner, around),
@@ -244,14 +255,30 @@ def _evidence(cache: Cache, key: Key, owner: SpeculativeDeployment) -> tuple[Ben
     return tuple(found)
 
 
-def _revisions(cache: Cache, key: Key) -> dict[str, DeploymentSpec]:
-    found = {}
-    for body in cache.children(key, kinds.CONTROLLER_REVISION):
-        try:
-            found[body["metadata"]["name"]] = read_revision(body)
-        except (ValidationError, KeyError, TypeError):
-            continue  # Its Deployment keeps its own template (workloads.rescaled).
-    return found
+class _Revisions(Mapping[str, DeploymentSpec]):
+    """Specs of the past by the name of their ControllerRevision; read when somebody asks, which is rare."""
+
+    def __init__(self, bodies: Iterable[RawObject]) -> None:
+        self._bodies = tuple(bodies)
+
+    @cached_property
+    def _specs(self) -> dict[str, DeploymentSpec]:
+        found = {}
+        for body in self._bodies:
+            try:
+                found[body["metadata"]["name"]] = read_revision(body)
+            except (ValidationError, KeyError, TypeError):
+                continue  # Its Deployment keeps its own template (workloads.rescaled).
+        return found
+
+    def __getitem__(self, name: str) -> DeploymentSpec:
+        return self._specs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
 
 
 def _command(owner: SpeculativeDeployment) -> Command | None:

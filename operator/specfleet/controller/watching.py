@@ -99,7 +99,8 @@ class Watching:
         if status is None or status.stable is None:
             return None
         wanted = self._fleet.wanted(key, owner)
-        obs = observe(self._fleet.cache, key, owner, wanted, self._fleet.surroundings(key), now)
+        around = self._fleet.surroundings(key)
+        obs = observe(self._fleet.cache, key, owner, wanted, around, now, with_evidence=False)
         return watch_target(obs, status, now), self._servers(owner)
 
     def _is_there(self, watched: tuple[str, str, str]) -> bool:
