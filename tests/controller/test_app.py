@@ -27,6 +27,9 @@ class Lists:
             raise self.routes
         return []
 
+    async def groups(self) -> frozenset[str]:
+        return frozenset({"apps"})
+
     async def get(self, kind: Kind, namespace: str, name: str) -> RawObject:
         self.asked += 1
         raise NotFoundError(f"{kind.kind} {name}", 404)

@@ -108,7 +108,9 @@ def test_a_pod_without_a_place_says_what_the_scheduler_says() -> None:
 
 def test_a_pod_held_back_by_a_scheduling_gate_is_not_without_a_place() -> None:
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastTransitionTime": stamp(130)}
-    assert view(pod("f1", phase="Pending", conditions=[gated])).unschedulable_since is None
+    seen = view(pod("f1", phase="Pending", conditions=[gated]))
+    assert seen.unschedulable_since is None
+    assert seen.gated
 
 
 def test_a_pod_that_the_kubelet_has_not_touched_yet_is_readable() -> None:

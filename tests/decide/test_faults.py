@@ -122,3 +122,17 @@ def test_two_engines_under_one_tag_are_a_mismatch_and_say_what_to_do() -> None:
     assert "digest" in fault.message
     assert engine_mismatch(arm(old), arm(old)) is None
     assert engine_mismatch(arm(old), None) is None
+
+
+def test_a_pod_in_a_queue_has_neither_failed_to_start_nor_found_no_room_within_the_hour() -> None:
+    queued = arm(dead(created=ago(3500), gated=True))
+    assert start_fault(queued, NOW, TIMEOUT) is None
+    assert no_room(queued, NOW) is None
+
+
+def test_a_pod_that_stands_in_a_queue_for_longer_has_no_room_and_still_no_fault_of_its_own() -> None:
+    queued = arm(dead(created=ago(3700), gated=True))
+    assert start_fault(queued, NOW, TIMEOUT) is None
+    found = no_room(queued, NOW)
+    assert found is not None
+    assert found.reason == "InsufficientCapacity"

@@ -251,3 +251,12 @@ def test_json_patches_test_what_they_change(on_server: Callable[[Work], None]) -
         assert (await get(api, name))["data"]["weight"] == "1"
 
     on_server(work)
+
+
+def test_the_api_groups_of_the_cluster_are_known_by_name(on_server: Callable[[Work], None]) -> None:
+    async def work(api: AioKubeApi) -> None:
+        groups = await api.groups()
+        assert {"apps", "batch", "specfleet.dev"} <= groups
+        assert "kueue.x-k8s.io" not in groups
+
+    on_server(work)

@@ -228,6 +228,7 @@ class App:
         self.fleet.optional = served_optional(
             {kind.kind: await self._served(kind) for kind in kinds.WATCHED if kind.optional}
         )
+        await self._look_for_groups()
         spaces: tuple[str | None, ...] = self.settings.namespaces or (None,)
         listed: set[Key] = set()
         mark = self.fleet.cache.mark()
@@ -258,6 +259,14 @@ class App:
             self._reconciler.keep_only(self.fleet.cache.uids())
         for key in listed:
             self.queue.add(key)
+
+    async def _look_for_groups(self) -> None:
+        """No answer is not a no: what was known before stays."""
+        assert self._api is not None
+        try:
+            self.fleet.groups = await self._api.groups()
+        except KubeError as error:
+            log.warning("the API groups of the cluster are not known: %s", error.message)
 
     async def _served(self, kind: Kind) -> bool:
         """Whether the cluster has the kind. Raises KubeError: no answer is not a no, which would remove every route."""

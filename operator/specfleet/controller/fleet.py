@@ -66,12 +66,14 @@ class Fleet:
         self.traffic: dict[Key, TrafficLook] = {}
         self.refused: dict[Key, tuple[str, ...]] = {}
         """What the API server (or the owner of a name) refuses, in its own words; told in status."""
+        self.groups: frozenset[str] | None = None
+        """API groups that the cluster serves; None: it has not been asked."""
         self.optional: frozenset[str] = frozenset()
         """Optional kinds that the cluster serves (HTTPRoute, PodMonitor)."""
         self.watch = WatchHistory()
         self._config_maps: dict[Key, UserMaps] = {}
         self._parsed: dict[Key, tuple[tuple[str, str], SpeculativeDeployment]] = {}
-        self._wanted: dict[Key, tuple[tuple[str, int, str], WantedArms]] = {}
+        self._wanted: dict[Key, tuple[tuple[object, ...], WantedArms]] = {}
         self._breaker = FleetView()
 
     def deployment(self, key: Key) -> SpeculativeDeployment:
@@ -97,10 +99,10 @@ class Fleet:
     def wanted(self, key: Key, owner: SpeculativeDeployment) -> WantedArms:
         """Arms of the present spec; built again only when the spec or a referenced ConfigMap changed."""
         read = self._config_maps.get(key, UserMaps())
-        version = (owner.uid, int(owner.metadata.get("generation", 0)), read.digest)
+        version = (owner.uid, int(owner.metadata.get("generation", 0)), read.digest, self.groups)
         known = self._wanted.get(key)
         if known is None or known[0] != version:
-            known = (version, WantedArms(owner.spec, read.found, read.absent))
+            known = (version, WantedArms(owner.spec, read.found, read.absent, self.groups))
             self._wanted[key] = known
         return known[1]
 

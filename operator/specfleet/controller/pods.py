@@ -36,6 +36,7 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
         proof=proof,
         proof_message=proof_message,
         deleting="deletionTimestamp" in metadata,
+        gated=scheduled.get("status") == "False" and scheduled.get("reason") == "SchedulingGated",
         unschedulable_since=parse_time(scheduled.get("lastTransitionTime")) if blocked else None,
         unschedulable_message=scheduled.get("message", "") if blocked else "",
         restarts=int(container.get("restartCount", 0)),

@@ -7,6 +7,7 @@ from specfleet.api.speculation import Proposer
 from specfleet.api.status import ArmRole
 from specfleet.decide.observation import WantedArm
 from specfleet.engine.arguments import EngineArm, build_arm, fairness
+from specfleet.engine.cluster_parts import missing_parts
 from specfleet.engine.environment import ConfigMaps
 from specfleet.engine.findings import Finding, Severity
 from specfleet.engine.pod_inputs import required_config_maps
@@ -17,8 +18,15 @@ from specfleet.engine.rules import check, check_proposer
 class WantedArms:
     """The plain arm and the proposers' arms of one spec, built once per generation."""
 
-    def __init__(self, spec: DeploymentSpec, config_maps: ConfigMaps, absent: Mapping[str, str] | None = None) -> None:
-        """`absent`: ConfigMap that was looked for -> why it cannot be read. None: nobody looked (offline)."""
+    def __init__(
+        self,
+        spec: DeploymentSpec,
+        config_maps: ConfigMaps,
+        absent: Mapping[str, str] | None = None,
+        groups: frozenset[str] | None = None,
+    ) -> None:
+        """`absent`: ConfigMap that was looked for -> why it cannot be read; `groups`: API groups of the cluster.
+        None: nobody looked (offline)."""
         self.engines: dict[str, EngineArm] = {}
         self.config_maps = config_maps
         self.preflight_key = preflight_key(spec)
@@ -26,7 +34,9 @@ class WantedArms:
         per_proposer = [check_proposer(spec, proposer) for proposer in proposers]
         shared = [one for one in check(spec) if not any(one in findings for findings in per_proposer)]
         plain = build_arm(spec, None, config_maps)
-        self.baseline = self._arm(ArmRole.BASELINE, None, plain, [*shared, *_missing(spec, absent or {})])
+        self.baseline = self._arm(
+            ArmRole.BASELINE, None, plain, [*shared, *missing_parts(spec, groups), *_missing(spec, absent or {})]
+        )
         prompts = _missing_prompts(spec, absent or {})
         arms: dict[str, WantedArm] = {}
         for proposer, findings in zip(proposers, per_proposer, strict=True):

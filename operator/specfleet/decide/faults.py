@@ -12,6 +12,8 @@ CRASHED_SHARE = 0.25
 UNSCHEDULABLE_SECONDS = 120.0
 """A pod that the scheduler cannot place for this long means: no room. Nothing stays Pending for ever."""
 
+GATED_SECONDS = 3600.0
+"""How long a pod may stand in a queue: made anew every few minutes it would stand at its end for ever."""
 ROUTE_SECONDS = 120.0
 
 
@@ -58,7 +60,8 @@ def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> F
     for pod in arm.pods:
         if pod.proof is Proof.CONTRADICTED:
             return Fault("EngineContradictsSpec", f"pod {pod.name}: {pod.proof_message}")
-    waiting = [pod for pod in arm.pods if not pod.deleting and _waiting_seconds(pod, now) > timeout_seconds]
+    starting = (pod for pod in arm.pods if not pod.deleting and not pod.gated)
+    waiting = [pod for pod in starting if _waiting_seconds(pod, now) > timeout_seconds]
     if waiting and not arm.serving:
         pod = waiting[0]
         said = pod.failure or pod.proof_message or "it never answered a completion"
@@ -81,6 +84,8 @@ def no_room(arm: ArmView | None, now: datetime) -> Fault | None:
     if arm.refused_since and _seconds(arm.refused_since, now) > UNSCHEDULABLE_SECONDS:
         return Fault("InsufficientCapacity", f"pods of {arm.name} cannot be created: {arm.refused_message}")
     for pod in arm.pods:
+        if pod.gated and _seconds(pod.created, now) > GATED_SECONDS:
+            return Fault("InsufficientCapacity", f"pod {pod.name} stands in a queue for over an hour (scheduling gate)")
         if pod.unschedulable_since and _seconds(pod.unschedulable_since, now) > UNSCHEDULABLE_SECONDS:
             return Fault("InsufficientCapacity", f"pod {pod.name} cannot be scheduled: {pod.unschedulable_message}")
     return None

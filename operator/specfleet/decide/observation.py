@@ -38,6 +38,8 @@ class PodView:
     proof: Proof = Proof.PENDING
     proof_message: str = ""
     deleting: bool = False
+    gated: bool = False
+    """A queue (Kueue's quota) has not let it go to the scheduler yet."""
     unschedulable_since: datetime | None = None
     unschedulable_message: str = ""
     restarts: int = 0

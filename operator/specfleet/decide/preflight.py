@@ -93,8 +93,10 @@ def _refuse(turn: Turn) -> None:
 def ask(turn: Turn) -> str | None:
     """Id of the preflight whose Job should run now; None when none is needed, or no trial waits for it."""
     known, progress = turn.status.preflight, turn.status.benchmark
-    waiting = progress is not None and not turn.spec.paused and turn.obs.bench_arm(progress.candidate) is None
-    if not waiting or not pending(turn.obs, turn.status):
+    candidate = turn.obs.wanted(progress.candidate) if progress is not None else None
+    waiting = candidate is not None and candidate.proposer is not None and not turn.spec.paused
+    started = progress is not None and turn.obs.bench_arm(progress.candidate) is not None
+    if started or not waiting or not pending(turn.obs, turn.status):
         if known is not None and known.outcome is None:
             turn.set(preflight=None)
         return None

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from specfleet.engine.cluster_parts import CLUSTER_PARTS
 from specfleet.engine.config_keys import FIRST, LAST, UNTYPED_KEYS
 from specfleet.engine.methods import METHODS, REFUSED_METHODS
 from specfleet.engine.metrics import METRICS
@@ -38,6 +39,7 @@ def reference() -> str:
             *_flags(),
             *_rules("Rules about what both arms share", SPEC_RULES),
             *_rules("Rules about one proposer", PROPOSER_RULES),
+            *_cluster(),
             *_metrics(),
         ]
     )
@@ -101,6 +103,13 @@ def _rules(title: str, rules: Sequence[Rule[C]]) -> Iterable[str]:
         yield f"- why: {rule.why}"
         yield f"- instead: {rule.remedy}"
         yield f"- source: {rule.source}\n"
+
+
+def _cluster() -> Iterable[str]:
+    yield "## What the cluster must have\n"
+    yield "Refused by the operator where the API group is not served; lint cannot see it.\n"
+    rows = [(f"`{one.field_path}`", f"`{one.group}`", f"`{one.name}Missing`", one.install) for one in CLUSTER_PARTS]
+    yield _table(("Field", "API group", "Reason", "Instead"), rows)
 
 
 def _metrics() -> Iterable[str]:

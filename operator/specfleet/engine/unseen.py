@@ -2,6 +2,7 @@
 
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.speculation import Method, Proposer
+from specfleet.engine.cluster_parts import CLUSTER_PARTS
 from specfleet.engine.rules.case import Case
 from specfleet.engine.serve_flags import LISTED, meant, unknown_flags
 
@@ -20,12 +21,9 @@ def not_checked(spec: DeploymentSpec, directories_read: frozenset[str] = frozens
         name in str(template.volumes + spec.engine.env) for name in ("configMap", "secret", "persistentVolumeClaim")
     ):
         notes.append("whether the referenced ConfigMaps, Secrets and volume claims exist")
-    needs = {
-        "Kueue": template.kueue_queue_name is not None,
-        "Gateway API": bool(spec.traffic.parent_refs),
-        "dynamic resource allocation": bool(template.resource_claims),
-    }
-    wanted = [name for name, needed in needs.items() if needed]
+    wanted = [part.name for part in CLUSTER_PARTS if part.asked(spec)]
+    if spec.traffic.parent_refs:
+        wanted.append("Gateway API")
     if wanted:
         notes.append(f"whether the cluster has {', '.join(wanted)}")
     notes.extend(_flags(spec))

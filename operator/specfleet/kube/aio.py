@@ -59,6 +59,11 @@ class AioKubeApi:
         """One object. Raises NotFoundError."""
         return await self._ask("GET", kind.path(namespace, name))
 
+    async def groups(self) -> frozenset[str]:
+        """Names of the API groups that the cluster serves."""
+        listed = await self._ask("GET", "/apis")
+        return frozenset(one["name"] for one in listed["groups"])
+
     async def list_all(self, kind: Kind, namespace: str | None, selector: str | None = None) -> list[RawObject]:
         """All objects of a kind, in pages of 500."""
         found: list[RawObject] = []

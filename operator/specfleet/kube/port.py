@@ -43,6 +43,9 @@ class UnavailableError(KubeError):
 class KubeApi(Protocol):
     """Reads and writes on plain dictionaries."""
 
+    async def groups(self) -> frozenset[str]:
+        """Names of the API groups that the cluster serves (discovery, which every service account may read)."""
+
     async def get(self, kind: Kind, namespace: str, name: str) -> RawObject:
         """One object. Raises NotFoundError."""
 
