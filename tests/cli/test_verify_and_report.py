@@ -254,6 +254,13 @@ def test_a_format_that_is_not_supported_is_refused_and_nothing_is_written(
     assert page.read_text().startswith("# ")
 
 
+def test_a_misspelt_kind_of_this_api_is_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "o.yaml"
+    file.write_text(f"apiVersion: {API_VERSION}\nkind: speculativeDeployment\nmetadata: {{name: d}}\n")
+    assert parse(report, "report", "-f", str(file)) == 2
+    assert "kind 'speculativeDeployment' is none of" in capsys.readouterr().err
+
+
 def test_a_hyphen_writes_to_standard_output(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert parse(report, "report", "-f", str(stored), "-o", "-", "--format", "md") == 0
     assert capsys.readouterr().out.startswith("# ")

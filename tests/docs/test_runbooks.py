@@ -1,5 +1,6 @@
 """Every alert has a page that says what to do, and no page is about an alert that nobody sends."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import pytest
 import yaml
 from specfleet.alerts import derive
 from specfleet.alerts.derive import alerts_for
+from specfleet.controller import failures
+from specfleet.decide import conditions, faults
+from specfleet.decide.phases import benchmarking, canary, resting
 from specfleet.decide.watch_report import Answer, Signal
 
 from tests.alerts.made import decision, deployment
@@ -38,6 +42,21 @@ def test_reasons_that_need_a_person_are_explained() -> None:
         assert f"| {answer.value} |" in metrics
     rolled_back = (RUNBOOKS / "SpecfleetRolledBack.md").read_text()
     assert [one.value for one in Signal if one is not Signal.THROUGHPUT_LOSS and one.value not in rolled_back] == []
+
+
+def test_every_reason_of_stalled_and_held_is_on_its_page() -> None:
+    """By the reasons that stand in the code: a new one without a word for whom it wakes is found here."""
+    stalled = inspect.getsource(conditions._stalled) + inspect.getsource(faults.crash_fault)
+    stalled += "".join(map(inspect.getsource, (faults.start_fault, faults.no_room, faults.route_fault)))
+    reasons = {*re.findall(r'(?:_true|Fault)\(\s*"(\w+)"', stalled), failures.REASON} - {"NothingServes"}
+    assert {"CrashLoop", "RevisionRolledBack", "RouteNotAccepted"} <= reasons
+    page = (RUNBOOKS / "SpecfleetStalled.md").read_text()
+    assert [one for one in sorted(reasons) if one not in page] == []
+    phases = "".join(inspect.getsource(one) for one in (benchmarking, canary, resting))
+    held = {*re.findall(r'hold\(turn, "(\w+)"', phases), "BaselineUnstable", "EngineMoved", canary.INCOMPATIBLE}
+    assert {"InsufficientTraffic", "BenchmarkError"} <= held
+    page = (RUNBOOKS / "SpecfleetHeld.md").read_text()
+    assert [one for one in sorted(held) if one not in page] == []
 
 
 def test_an_alert_links_its_page_where_pages_are_published() -> None:

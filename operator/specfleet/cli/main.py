@@ -16,6 +16,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="kubectl specfleet",
         description="Check, show and explain SpeculativeDeployments.",
+        epilog="`kubectl specfleet COMMAND --help` shows a command's options and examples.",
         allow_abbrev=False,
     )
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")

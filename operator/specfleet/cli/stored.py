@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from specfleet.api import deployment as deployment_kind
 from specfleet.api import evidence as evidence_kind
+from specfleet.api.base import API_VERSION, GROUP
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import DecisionRecord
@@ -110,7 +111,15 @@ def _flatten(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:
         elif isinstance(body, dict) and str(body.get("kind", "")).endswith("List"):
             yield from _flatten(body.get("items") or [])
         elif isinstance(body, dict):
+            _check_kind(body)
             yield body
+
+
+def _check_kind(body: dict[str, Any]) -> None:
+    """Raises UnusableInputError for an object of our API whose kind is misspelt: it would be passed over in silence."""
+    kinds = (deployment_kind.KIND, evidence_kind.KIND)
+    if str(body.get("apiVersion", "")).partition("/")[0] == GROUP and body.get("kind") not in kinds:
+        raise UnusableInputError(f"kind {body.get('kind')!r} is none of {API_VERSION}: write {' or '.join(kinds)}")
 
 
 def deployments(objects: Iterable[dict[str, Any]]) -> list[SpeculativeDeployment]:
