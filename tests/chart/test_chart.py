@@ -183,3 +183,12 @@ def _offered() -> set[str]:
         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
         offered |= {family.name + suffix for suffix in suffixes}
     return offered
+
+
+@pytest.mark.parametrize(("monitor", "warned"), [({}, True), ({"podMonitor": {"enabled": True}}, False)])
+def test_the_notes_warn_where_the_rules_would_see_nothing(monitor: Object, warned: bool) -> None:
+    values = {"image": {"repository": "registry.example.com/specfleet"}, "prometheusRule": {"enabled": True}, **monitor}
+    with Chart.load(CHART) as chart:
+        notes = chart.render(values=values, name="specfleet", namespace="operators")["specfleet/templates/NOTES.txt"]
+    assert "kubectl rollout status deploy/specfleet -n operators" in notes
+    assert ("SpecfleetOperatorAbsent fires for ever" in notes) is warned

@@ -14,7 +14,8 @@ h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid #dd
 table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ddd;padding:3px 8px;text-align:left}
 .Pass{color:#2c7a4b;font-weight:600}.Fail,.Error{color:#b3352c;font-weight:600}.Inconclusive{color:#777;font-weight:600}
 svg{max-width:100%;height:auto}figure{margin:0}figcaption{font-size:13px;color:#555}
-.row{display:flex;flex-wrap:wrap;gap:0 1.5em}.row figure{max-width:calc(50% - 1em)}footer{margin-top:3em;color:#777;font-size:13px}
+.row{display:flex;flex-wrap:wrap;gap:0 1.5em}
+.row figure{max-width:calc(50% - 1em)}footer{margin-top:3em;color:#777;font-size:13px}
 code{background:#f4f4f4;padding:0 3px}
 """
 TIME = "%Y-%m-%d %H:%M:%S"
