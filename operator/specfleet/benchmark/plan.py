@@ -91,7 +91,7 @@ REQUEST_PROBES: tuple[dict[str, Any], ...] = (
         "expect": "tool_call",
     },
 )
-"""Requests known to break, or to have broken, under speculation (docs/concepts/evidence.md)."""
+"""Requests known to break, or to have broken, under speculation (docs/evidence.md)."""
 
 
 def build_plan(
