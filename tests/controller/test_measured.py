@@ -105,4 +105,5 @@ def test_a_slower_engine_is_measured_on_pods_of_both_revisions_and_refused(on_st
 
     on_stage(work)
 
+
 __all__ = ["on_stage"]
