@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from specfleet.alerts.webhook import WebhookSender
 from specfleet.api.base import RawObject
 from specfleet.controller.app import App
 from specfleet.controller.servers import ServerBook
@@ -111,3 +112,13 @@ def test_a_stand_by_that_takes_over_after_a_long_wait_is_healthy_until_its_first
         task.cancel()
 
     asyncio.run(work())
+
+
+def test_rounds_of_alerts_that_no_receiver_took_are_counted_in_the_operators_metrics() -> None:
+    app = App(Settings())
+    app.follow_itself()
+    for rounds in (2, 3):
+        sender = WebhookSender("http://127.0.0.1:9")
+        sender.failures = rounds
+        app._senders.append(sender)
+    assert app.metrics.registry.get_sample_value("specfleet_alert_failures_total") == 5

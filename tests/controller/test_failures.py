@@ -14,7 +14,7 @@ from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.api.base import API_VERSION, RawObject
 from specfleet.api.deployment import KIND
 from specfleet.controller.app import App
-from specfleet.controller.failures import TOLD_FROM, Failures
+from specfleet.controller.failures import TOLD_FROM, TOLD_FROM_IN_BETWEEN, Failures
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.probe import Prober
 from specfleet.controller.settings import Settings
@@ -69,9 +69,9 @@ class Teller:
         self.fleet.cache.put_deployment({**body, "status": status} if status else body)
         self.failures = Failures(self.api, self.fleet, HeldLease(), self.metrics, lambda: NOW)  # type: ignore[arg-type]
 
-    def fails(self, times: int = 1, family: str = "Internal", lasting: bool = False) -> None:
+    def fails(self, times: int = 1, family: str = "Internal", told_from: int = TOLD_FROM) -> None:
         for number in range(times):
-            asyncio.run(self.failures.happened(KEY, family, f"boom {number}", lasting))
+            asyncio.run(self.failures.happened(KEY, family, f"boom {number}", told_from))
 
     def failing(self, error: str) -> float | None:
         labels = {"namespace": KEY[0], "name": KEY[1], "error": error}
@@ -87,6 +87,16 @@ def test_a_stutter_is_not_told() -> None:
     teller.failures.over(KEY)
     teller.fails(TOLD_FROM - 1)
     assert (teller.api.statuses, teller.api.events, teller.failing("Internal")) == ([], [], None)
+
+
+def test_somebody_who_is_in_the_way_is_told_of_only_after_minutes() -> None:
+    teller = Teller()
+    teller.fails(TOLD_FROM_IN_BETWEEN - 1, "ConflictError", TOLD_FROM_IN_BETWEEN)
+    assert teller.api.statuses == []
+    teller.fails(1, "ConflictError", TOLD_FROM_IN_BETWEEN)
+    assert teller.conditions()["Stalled"]["message"].startswith("ConflictError: boom")
+    assert teller.failures.over(KEY), "status still tells of it: one more reconcile takes it back"
+    assert not teller.failures.over(KEY)
 
 
 def test_what_lasts_is_told_once_although_its_words_change() -> None:
@@ -106,7 +116,7 @@ def test_what_lasts_is_told_once_although_its_words_change() -> None:
 
 def test_another_family_of_error_is_told_again() -> None:
     teller = Teller()
-    teller.fails(lasting=True, family="Unreadable")
+    teller.fails(told_from=1, family="Unreadable")
     teller.fails(TOLD_FROM, family="ForbiddenError")
     assert [one["message"].split(":")[0] for one in teller.api.events] == ["Unreadable", "ForbiddenError"]
     assert (teller.failing("Unreadable"), teller.failing("ForbiddenError")) == (None, 1)
@@ -117,7 +127,7 @@ def test_the_rest_of_status_stays_as_it_is() -> None:
     drift = {"type": "DriftDetected", "status": "False", "reason": "WithinCalibration", "lastTransitionTime": moment}
     ready = {"type": "Ready", "status": "True", "reason": "Serving", "lastTransitionTime": moment}
     teller = Teller(phase="Speculative", conditions=[drift, ready], attempts={"revision": "r", "count": 2})
-    teller.fails(lasting=True)
+    teller.fails(told_from=1)
     status = teller.fleet.cache.deployments[KEY]["status"]
     assert (status["phase"], status["attempts"]) == ("Speculative", {"revision": "r", "count": 2})
     assert teller.conditions()["DriftDetected"] == drift
@@ -128,7 +138,7 @@ def test_the_rest_of_status_stays_as_it_is() -> None:
 @pytest.mark.parametrize("odd", [{"conditions": "none"}, {"conditions": [7, {"type": "Ready"}]}, {"phase": 3}])
 def test_a_status_that_makes_no_sense_is_no_obstacle(odd: dict[str, Any]) -> None:
     teller = Teller(**odd)
-    teller.fails(lasting=True)
+    teller.fails(told_from=1)
     assert teller.conditions()["Stalled"]["reason"] == "OperatorError"
 
 

@@ -49,5 +49,8 @@ class Alert:
 class Sender(Protocol):
     """Somewhere alerts go."""
 
+    failures: int
+    """Rounds that were not taken, since the start."""
+
     async def send(self, alerts: Sequence[Alert]) -> None:
         """Tell which alerts fire now; those that fired before and are left out are resolved. Never raises."""

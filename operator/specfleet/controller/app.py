@@ -14,7 +14,7 @@ from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.alerts.webhook import WebhookSender
 from specfleet.api import labels
 from specfleet.api.base import RawObject
-from specfleet.controller.failures import Failures
+from specfleet.controller.failures import TOLD_FROM, TOLD_FROM_IN_BETWEEN, Failures
 from specfleet.controller.fleet import Fleet, served_optional
 from specfleet.controller.observe import UnreadableError
 from specfleet.controller.probe import Prober
@@ -66,6 +66,7 @@ class App:
         self._watching: Watching | None = None
         self._reconciler: Reconciler | None = None
         self._failures: Failures | None = None
+        self._senders: list[Sender] = []
         self._beat = 0.0
 
     async def start(self) -> None:
@@ -76,11 +77,20 @@ class App:
         self._watching = Watching(self.fleet, book.server, self.queue.add)
         self._reconciler = Reconciler(self._api, self.fleet, self._lease, self.metrics, utc_now)
         self._failures = Failures(self._api, self.fleet, self._lease, self.metrics, utc_now)
-        self.metrics.follow(lambda: len(self.queue), self._leads, lambda: self._api.writes if self._api else {})
+        self.follow_itself()
         self.metrics.serve(self.settings.metrics_port)
         self._spawn("lease", self._lease.run())
         self._spawn("lead", self._lead(self._reconciler, book))
         self._beat = asyncio.get_running_loop().time()
+
+    def follow_itself(self) -> None:
+        """Let the metrics read what this process does."""
+        self.metrics.follow(
+            lambda: len(self.queue),
+            self._leads,
+            lambda: self._api.writes if self._api else {},
+            lambda: sum(sender.failures for sender in self._senders),
+        )
 
     async def stop(self) -> None:
         """Stop the tasks and give the Lease back."""
@@ -170,13 +180,14 @@ class App:
                 with self.metrics.reconcile_timer():
                     again = await reconciler.reconcile(key)
                 self.queue.succeeded(key)
-                if self._failures is not None:
-                    self._failures.over(key)
+                if self._failures is not None and self._failures.over(key):
+                    again = 0.0
                 if again is not None:
                     self.queue.add_after(key, again)
             except (ConflictError, NotFoundError) as error:
                 log.info("%s/%s: somebody wrote in between, looking again: %s", *key, error.message)
                 self.queue.retry(key)
+                await self._failed(key, type(error).__name__, error.message, TOLD_FROM_IN_BETWEEN)
             except (KubeError, LostLeaseError) as error:
                 seconds = self.queue.retry(key)
                 self.metrics.count_error(type(error).__name__)
@@ -185,7 +196,7 @@ class App:
             except UnreadableError as error:
                 self.metrics.count_error("Unreadable")
                 log.error("%s/%s does not fit this operator's API: %s", *key, error)
-                await self._failed(key, "Unreadable", f"{error}: another operator's API?", lasting=True)
+                await self._failed(key, "Unreadable", f"{error}: another operator's API?", 1)
             except Exception as error:
                 seconds = self.queue.retry(key)
                 self.metrics.count_error("Internal")
@@ -194,10 +205,10 @@ class App:
             finally:
                 self.queue.done(key)
 
-    async def _failed(self, key: Key, family: str, message: str, lasting: bool = False) -> None:
+    async def _failed(self, key: Key, family: str, message: str, told_from: int = TOLD_FROM) -> None:
         """Tell of a failure that lasts where a person looks (failures.py)."""
         if self._failures is not None:
-            await self._failures.happened(key, family, message, lasting)
+            await self._failures.happened(key, family, message, told_from)
 
     async def _telemetry(self, book: ServerBook) -> None:
         assert self._watching is not None
@@ -284,15 +295,14 @@ class App:
     async def _alerts(self) -> None:
         """Send what fires, again and again: alerts follow from status alone, so none is lost in a crash."""
         async with AsyncExitStack() as stack:
-            senders: list[Sender] = []
             if self.settings.alertmanager_url is not None:
-                senders.append(await stack.enter_async_context(AlertSender(self.settings.alertmanager_url)))
+                self._senders.append(await stack.enter_async_context(AlertSender(self.settings.alertmanager_url)))
             if self.settings.webhook_url is not None:
-                senders.append(await stack.enter_async_context(WebhookSender(self.settings.webhook_url)))
+                self._senders.append(await stack.enter_async_context(WebhookSender(self.settings.webhook_url)))
             while True:
                 owners, pages = self.fleet.readable(), self.settings.runbooks_url
                 firing = [one for owner in owners for one in alerts_for(owner, pages)]
-                for sender in senders:
+                for sender in self._senders:
                     await sender.send(firing)
                 await asyncio.sleep(ALERT_SECONDS)
 

@@ -1,6 +1,7 @@
 """What a person is told when a deployment cannot be worked on: a metric, an Event, and conditions.
 
-decide() never ran, so nothing else in status is touched. The next reconcile that succeeds writes the conditions anew.
+Nothing else in status is touched. What is told stays until a reconcile succeeds, also where decide() runs and only a
+write fails (still_told): taken back at each try and told again at its end, it would wake the next try by itself.
 """
 
 import logging
@@ -13,6 +14,7 @@ from specfleet.alerts.events import operator_error_event
 from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.api.base import RawObject
 from specfleet.api.conditions import ConditionStatus, ConditionType
+from specfleet.api.status import DeploymentStatus
 from specfleet.controller.fleet import Fleet
 from specfleet.kube import kinds
 from specfleet.kube.cache import Key
@@ -22,6 +24,8 @@ from specfleet.kube.port import KubeApi, KubeError
 REASON = "OperatorError"
 TOLD_FROM = 3
 """Failures in a row: the API server stutters, and somebody writes in between, without a person having to know."""
+TOLD_FROM_IN_BETWEEN = 9
+"""The same where somebody else's write or removal was in the way, which is nothing odd: after two minutes of it."""
 MESSAGE_LIMIT = 1024
 SAYS = {
     ConditionType.STALLED: ConditionStatus.TRUE,
@@ -46,10 +50,10 @@ class Failures:
     _told: dict[Key, str] = field(default_factory=dict)
     """Family of what was told last: a message may carry numbers that change with every try."""
 
-    async def happened(self, key: Key, family: str, message: str, lasting: bool = False) -> None:
-        """A reconcile failed. `lasting`: trying again cannot help (the object does not fit this operator)."""
+    async def happened(self, key: Key, family: str, message: str, told_from: int = TOLD_FROM) -> None:
+        """A reconcile failed. `told_from` 1: trying again cannot help (the object does not fit this operator)."""
         self._counts[key] = self._counts.get(key, 0) + 1
-        if not lasting and self._counts[key] < TOLD_FROM:
+        if self._counts[key] < told_from:
             return
         self.metrics.show_failing(*key, family)
         body = self.fleet.cache.deployments.get(key)
@@ -59,17 +63,21 @@ class Failures:
         try:
             self.lease.check()
             await self._write(body, said)
+            self.fleet.failing.add(key)
             if self._told.get(key) != family:
                 await self.api.create(operator_error_event(body, family, said, self.clock()))
                 self._told[key] = family
         except (KubeError, LostLeaseError) as error:
             log.warning("%s/%s: the failure could not be told in the cluster: %s", *key, error)
 
-    def over(self, key: Key) -> None:
-        """A reconcile succeeded, or the deployment is gone."""
+    def over(self, key: Key) -> bool:
+        """A reconcile succeeded, or the deployment is gone. True: status still tells of the failure."""
         if self._counts.pop(key, None) is not None:
             self._told.pop(key, None)
             self.metrics.show_failing(*key, None)
+        told = key in self.fleet.failing
+        self.fleet.failing.discard(key)
+        return told
 
     async def _write(self, body: RawObject, said: str) -> None:
         """Conditions only, and only once: an own write wakes the reconcile that fails again."""
@@ -82,6 +90,14 @@ class Failures:
         status["conditions"] = sorted(_conditions(before, said, generation, self.clock()), key=lambda one: one["type"])
         status["observedGeneration"] = generation
         self.fleet.cache.put_deployment(await self.api.patch_status(kinds.SPECULATIVE_DEPLOYMENT, body, status))
+
+
+def still_told(status: DeploymentStatus, before: DeploymentStatus | None) -> DeploymentStatus:
+    """The status that was decided, with what was told of the failure in place of the same conditions."""
+    told = [one for one in before.conditions if one.type in SAYS and one.reason == REASON] if before else []
+    kinds_told = {one.type for one in told}
+    others = [one for one in status.conditions if one.type not in kinds_told]
+    return status.model_copy(update={"conditions": sorted([*others, *told], key=lambda one: one.type)})
 
 
 def _listed(conditions: Any) -> list[Any]:

@@ -66,6 +66,8 @@ class Fleet:
         self.traffic: dict[Key, TrafficLook] = {}
         self.refused: dict[Key, tuple[str, ...]] = {}
         """What the API server (or the owner of a name) refuses, in its own words; told in status."""
+        self.failing: set[Key] = set()
+        """Of which status says that they cannot be worked on (failures.py); that stays until a reconcile succeeds."""
         self.groups: frozenset[str] | None = None
         """API groups that the cluster serves; None: it has not been asked."""
         self.optional: frozenset[str] = frozenset()
@@ -163,6 +165,7 @@ class Fleet:
         self.reports.pop(key, None)
         self.traffic.pop(key, None)
         self.refused.pop(key, None)
+        self.failing.discard(key)
         self._config_maps.pop(key, None)
         self._wanted.pop(key, None)
         self._parsed.pop(key, None)

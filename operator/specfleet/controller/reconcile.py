@@ -9,6 +9,7 @@ Reading before acting costs a few requests per action and makes a stale or gappy
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from specfleet.alerts.events import build_event
@@ -18,6 +19,7 @@ from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.controller.changes import CREATED_ONCE, Changes, Settled, find_changes
 from specfleet.controller.children import desired_children
+from specfleet.controller.failures import still_told
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe, read_deployment
 from specfleet.controller.ownership import TakenError, owned, refuse_taken
@@ -27,7 +29,7 @@ from specfleet.decide.plan import Plan
 from specfleet.kube import kinds
 from specfleet.kube.cache import Key
 from specfleet.kube.lease import Lease
-from specfleet.kube.port import ForbiddenError, InvalidError, KubeApi, KubeError, NotFoundError
+from specfleet.kube.port import ConflictError, ForbiddenError, InvalidError, KubeApi, KubeError, NotFoundError
 from specfleet.resources.metadata import base_labels
 
 EVENT_LIFE_SECONDS = 3600.0
@@ -77,6 +79,8 @@ class Reconciler:
         wanted = self._fleet.wanted(key, owner)
         obs = observe(self._fleet.cache, key, owner, wanted, self._fleet.surroundings(key), self._clock())
         plan = decide(obs)
+        if key in self._fleet.failing:
+            plan = replace(plan, status=still_told(plan.status, owner.status))
         manifests = desired_children(
             obs, plan, wanted, self._fleet.cache, key, self._fleet.optional, self._fleet.prompts(key, owner)
         )
@@ -107,6 +111,7 @@ class Reconciler:
 
         True when what the API server refuses has changed, so that status has to tell it. One refused child does not
         keep the others from being written: exchange() goes by what the route and the pods are, not what they should be.
+        Nor does one that is left from a namesake and still being removed; for that ConflictError is raised at the end.
         """
         namespace = key[0]
         for manifest in changes.evidence:
@@ -118,9 +123,12 @@ class Reconciler:
             self._fleet.cache.put_deployment(body)
             self._tell(obs.deployment, plan)
         refused = []
+        leaving: ConflictError | None = None
         for manifest in (*changes.create, *changes.apply):
             try:
                 await self._write_child(key, obs.deployment, manifest)
+            except ConflictError as error:
+                leaving = leaving or error
             except (TakenError, InvalidError, ForbiddenError) as error:
                 log.warning("%s/%s: %s", *key, error.message)
                 refused.append(error.message[:1000])
@@ -131,6 +139,8 @@ class Reconciler:
             await self._event(build_event(obs.deployment, decision))
         before = self._fleet.refused.get(key, ())
         self._fleet.refused[key] = tuple(refused)
+        if leaving is not None:
+            raise leaving
         return before != tuple(refused)
 
     async def _write_child(self, key: Key, owner: SpeculativeDeployment, manifest: RawObject) -> None:
