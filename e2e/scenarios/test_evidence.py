@@ -133,11 +133,14 @@ def test_a_better_time_per_token_does_not_hide_fewer_completed_requests_at_the_p
 def test_a_harness_that_fails_every_request_gives_an_error_and_no_verdict_on_the_proposer(
     access: Access, space: str
 ) -> None:
-    changes = {**MATRIX, "model": {"maxModelLen": 128}}
+    # Longer than the context: the engines refuse every one of them, and the client ends with exit code 0 all the same.
+    too_long = [{"name": "chat", "promptTokens": 2048, "outputTokens": 48}]
+    changes = {**MATRIX, "model": {"maxModelLen": 1024}, "benchmark": {**MATRIX["benchmark"], "slices": too_long}}
     with on_stage(access, space, "harness", changes) as stage:
         verdict = judged(stage)
         print(f"\n{verdict['message']}")
-        assert verdict["verdict"] == "Error", verdict
+        assert (verdict["verdict"], verdict["reason"]) == ("Error", "HarnessFailed"), verdict
+        assert "failed" in verdict["message"]
         stage.until_phase("Held", seconds=30)
         assert stage.status["phaseReason"] == "BenchmarkError"
         assert not stage.status.get("trials")
