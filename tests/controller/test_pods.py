@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from specfleet.api.status import ArmRole
 from specfleet.controller.pods import pod_view
-from specfleet.decide.observation import PodView, Proof
+from specfleet.decide.faults import start_fault
+from specfleet.decide.observation import ArmView, PodView, Proof
 
 from tests.controller.objects import NOW, not_ready, pod, stamp
 
@@ -134,3 +136,17 @@ def test_falling_out_of_readiness_is_dated() -> None:
     seen = view(pod("f1", **not_ready()))
     assert seen.unready_since is not None
     assert (NOW - seen.unready_since).total_seconds() == 100
+
+
+def test_a_pod_that_has_just_left_a_long_queue_is_not_overdue() -> None:
+    """The scheduler has bound it, the kubelet has not said a word yet: that moment looks like a start of an hour."""
+    body = pod("f1", phase="Pending", containerStatuses=[])
+    body["metadata"]["creationTimestamp"] = stamp(3500)
+    body["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(1)}]
+    queued = ArmView("a", ArmRole.SPECULATIVE, "f1", 1, (view(body, Proof.PENDING),))
+    assert start_fault(queued, NOW, 600) is None
+    body["status"]["conditions"][0]["lastTransitionTime"] = stamp(601)
+    late = ArmView("a", ArmRole.SPECULATIVE, "f1", 1, (view(body, Proof.PENDING),))
+    fault = start_fault(late, NOW, 600)
+    assert fault is not None
+    assert fault.reason == "StartTimeout"

@@ -32,7 +32,7 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
         ip=status.get("podIP"),
         created=created,
         ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
-        unready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None,
+        unready_since=_unready_since(ready, scheduled),
         proof=proof,
         proof_message=proof_message,
         deleting="deletionTimestamp" in metadata,
@@ -48,6 +48,14 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
         image_digest=_digest(container.get("imageID")),
         gpu_type=None,
     )
+
+
+def _unready_since(ready: RawObject, scheduled: RawObject) -> datetime | None:
+    """Since when it could have become ready. Until the kubelet says so, since it has a node: what it waited for one (in
+    a queue, for the autoscaler) is no part of the engine's start."""
+    if ready:
+        return parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None
+    return parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
 
 
 def _out_of_memory(ended: RawObject) -> bool:
