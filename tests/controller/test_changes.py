@@ -1,24 +1,28 @@
 """Which writes a plan needs, and that a steady state needs none."""
 
+import json
 from copy import deepcopy
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specfleet.api import labels
+from specfleet.api import labels, names
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
-from specfleet.api.status import DeploymentStatus
+from specfleet.api.status import ArmRole, DeploymentStatus
 from specfleet.controller.changes import Changes, Settled, contains, find_changes
 from specfleet.controller.children import desired_children
 from specfleet.controller.observe import Surroundings, observe
+from specfleet.controller.wanted import WantedArms
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import FleetView, Proof
-from specfleet.decide.plan import Plan
+from specfleet.decide.plan import ArmIntent, Plan
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache
+from specfleet.resources.revision import controller_revision
 
 from tests.controller.objects import KEY, NOW, as_stored, cache_of, deployment, pod, wanted
 
@@ -222,3 +226,33 @@ def test_the_route_is_written_before_arms_shrink_and_after_services_exist() -> N
     _, manifests, _ = think(owner, cache_of(owner))
     order = [manifest["kind"] for manifest in manifests]
     assert order.index("Service") < order.index("HTTPRoute") < order.index("Deployment")
+
+
+TEMPLATE = {
+    "volumes": [{"name": "chat", "configMap": {"name": "chat"}}],
+    "volumeMounts": [{"name": "chat", "mountPath": "/chat"}],
+}
+
+
+@pytest.mark.parametrize("benchmark", [False, True], ids=["to roll back to", "to measure a change against"])
+def test_a_plain_arm_can_be_made_again_although_a_config_map_has_changed_under_it(benchmark: bool) -> None:
+    owner = deployment(template=TEMPLATE)
+    before = WantedArms(owner.spec, {"chat": {"template": "old"}})
+    now = WantedArms(owner.spec, {"chat": {"template": "new"}})
+    known = before.baseline.fingerprint
+    assert known != now.baseline.fingerprint
+    cache = cache_of(owner, as_stored(controller_revision(owner, "first"), "r-1"))
+    around = Surroundings(Proven(), {}, {}, gateway_api=True, fleet=FleetView())  # type: ignore[arg-type]
+    obs = observe(cache, KEY, owner, now, around, NOW)
+    intent = ArmIntent(ArmRole.BASELINE, known, 2, benchmark=benchmark, revision="first")
+    plan = replace(decide(obs), arms=(intent,), job=None)
+    made = [
+        one for one in desired_children(obs, plan, now, cache, KEY, frozenset(), None) if one["kind"] == "Deployment"
+    ]
+    assert [(one["metadata"]["name"], one["spec"]["replicas"]) for one in made] == [
+        (names.arm(owner.name, known, benchmark), 2)
+    ]
+    container = made[0]["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "SPECFLEET_FINGERPRINT", "value": known} in container["env"]
+    assert known in json.dumps(container), "the engine answers with the fingerprint by which it is known"
+    assert now.baseline.fingerprint not in json.dumps(made[0])

@@ -10,7 +10,8 @@ from specfleet.controller.wanted import WantedArms
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import ArmIntent, JobIntent, Plan
 from specfleet.decide.units import measured_spec, of_benchmark
-from specfleet.engine.arguments import build_arm, served_name
+from specfleet.engine.arguments import EngineArm, build_arm, served_name
+from specfleet.engine.environment import ConfigMaps
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
 from specfleet.resources import monitoring, revision, workloads
@@ -80,12 +81,25 @@ def _arm(obs: Observation, intent: ArmIntent, wanted: WantedArms, live: _Live) -
     earlier = obs.revisions.get(intent.revision or "")
     if earlier is None:
         return None
+    engine = _as_before(earlier, intent, wanted.config_maps)
+    if engine is None:
+        return None
+    return workloads.arm_deployment(owner, earlier, engine, intent.role, intent.replicas, intent.benchmark)
+
+
+def _as_before(earlier: DeploymentSpec, intent: ArmIntent, config_maps: ConfigMaps) -> EngineArm | None:
+    """An arm of an earlier spec that has no Deployment any more.
+
+    What it was made of may have changed under its name since (a ConfigMap's content, how an older operator counted).
+    Without it nothing could be rolled back to, so it is made as it can be: where its role leaves no doubt which it was.
+    """
     proposers = (None, *(earlier.speculation.proposers() if earlier.speculation else ()))
-    for proposer in proposers:
-        built = build_arm(earlier, proposer, wanted.config_maps)
-        if built.fingerprint == intent.fingerprint:
-            return workloads.arm_deployment(owner, earlier, built, intent.role, intent.replicas, intent.benchmark)
-    return None
+    built = [(one, build_arm(earlier, one, config_maps)) for one in proposers]
+    same = next((engine for _, engine in built if engine.fingerprint == intent.fingerprint), None)
+    if same is not None:
+        return same
+    meant = [one for one in proposers if (one is None) is (intent.role is ArmRole.BASELINE)]
+    return build_arm(earlier, meant[0], config_maps, intent.fingerprint) if len(meant) == 1 else None
 
 
 def _spec_of(obs: Observation, fingerprint: str) -> DeploymentSpec:

@@ -68,8 +68,16 @@ class EngineArm:
     """Whether `extra` keys are passed that no rule has looked at."""
 
 
-def build_arm(spec: DeploymentSpec, proposer: Proposer | None, config_maps: ConfigMaps = _NO_CONFIG_MAPS) -> EngineArm:
-    """The arm with this proposer (None: plain). Does not check any rule: see specfleet.engine.rules."""
+def build_arm(
+    spec: DeploymentSpec,
+    proposer: Proposer | None,
+    config_maps: ConfigMaps = _NO_CONFIG_MAPS,
+    known_as: str | None = None,
+) -> EngineArm:
+    """The arm with this proposer (None: plain). Does not check any rule: see specfleet.engine.rules.
+
+    `known_as`: fingerprint that an arm of an earlier spec has had all along.
+    """
     config = None if proposer is None else speculative_config(proposer)
     user = ordered(parse_flags(spec.engine.args))
     shared = (*_model_flags(spec), *_engine_flags(spec))
@@ -81,7 +89,7 @@ def build_arm(spec: DeploymentSpec, proposer: Proposer | None, config_maps: Conf
         **pod_inputs(spec.template, config_maps),
         **_proposer_inputs(config),
     }
-    fingerprint = fingerprint_of(inputs)
+    fingerprint = known_as or fingerprint_of(inputs)
     own = [*shared, *_fingerprint_flags(spec, fingerprint)]
     if config is not None:
         own.append(Flag("--speculative-config", (config_text(config),)))
