@@ -174,3 +174,47 @@ def test_growing_keeps_rows_and_clearing_forgets_one():
     assert (found.level[:, 0] == 0).all()
     assert np.isnan(found.rate[:, 0]).all()
     assert found.level.shape == (DETECTORS, 5)
+
+
+def tpot_bank() -> DetectorBank:
+    """Calibrated at 10 ms and 2.5 tokens per step, whatever the load."""
+    found = bank()
+    found.curve[0, 0] = np.log(0.010)
+    found.length_reference[:] = 1 + 3 * RATE
+    return found
+
+
+def test_tpot_that_moves_with_acceptance_alone_is_left_to_the_acceptance_detectors():
+    found = tpot_bank()
+    length, fallen = 1 + 3 * RATE, 1 + 3 * 0.35
+    feed(found, 200, counts(acceptance=0.35, tpot=0.010 * length / fallen))
+    assert found.stage[Detector.TPOT, 0] == Stage.QUIET
+    assert found.stage[Detector.ACCEPTANCE, 0] == Stage.CONFIRMED
+
+
+def test_slower_steps_are_found_and_a_lookup_method_is_judged_on_its_tpot_as_it_is():
+    found = tpot_bank()
+    feed(found, 60, counts(tpot=0.0115))
+    assert found.stage[Detector.TPOT, 0] == Stage.CONFIRMED
+    lookup = tpot_bank()
+    lookup.length_reference[:] = np.nan
+    feed(lookup, 60, counts(acceptance=0.35, tpot=0.010 * 2.5 / 2.05))
+    assert lookup.stage[Detector.TPOT, 0] == Stage.CONFIRMED
+
+
+def test_an_engine_that_ceases_to_draft_is_slower_and_not_excused():
+    found = tpot_bank()
+    silent = counts(tpot=0.010)
+    silent[[Counter.DRAFTS, Counter.DRAFT_TOKENS, Counter.ACCEPTED_TOKENS, Counter.ACCEPTED_FIRST]] = 0
+    silent[Counter.STEP_SECONDS] *= 2
+    feed(found, 60, silent)
+    assert found.stage[Detector.TPOT, 0] == Stage.CONFIRMED
+
+
+def test_the_threshold_of_tpot_is_lower_by_what_its_null_and_overshoot_allow():
+    found = tpot_bank()
+    limits = found.thresholds(slice(None))[:, 0]
+    assert limits[Detector.ACCEPTANCE] == 10
+    assert 5 <= limits[Detector.TPOT] < 8
+    found.level_shift[0] = 0.01
+    assert found.thresholds(slice(None))[Detector.TPOT, 0] == 5, "never below half of the budget's"

@@ -104,7 +104,7 @@ def series(name: str, values: list[float], **labels: str) -> Series:
 
 
 def table(*found: Series) -> PodSamples:
-    return by_pod(found, {POD}, "namespace", "pod")[POD]
+    return by_pod(found, {POD: None}, "namespace", "pod")[POD]
 
 
 def test_engines_of_one_pod_add_up_and_a_second_scrape_job_does_not():
@@ -139,4 +139,4 @@ def test_missing_metrics_are_named_as_on_the_wire():
 
 def test_other_pods_in_the_answer_are_ignored():
     other = series("vllm:generation_tokens_total", [1, 2])
-    assert by_pod([other], {("ns", "someone-else")}, "namespace", "pod") == {}
+    assert by_pod([other], {("ns", "someone-else"): None}, "namespace", "pod") == {}

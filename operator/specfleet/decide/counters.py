@@ -38,6 +38,9 @@ class Counter(IntEnum):
     HTTP_CLIENT_ERROR = 13
     HTTP_SERVER_ERROR = 14
     PREEMPTIONS = 15
+    STALLED_STEPS = 16
+    """Gaps between engine outputs that were surely longer than guardrails.stallSloSeconds: above the first bucket edge
+    that is not below it. 0 without a limit, or where no edge is high enough."""
 
 
 class Gauge(IntEnum):

@@ -9,17 +9,21 @@ from specfleet.decide.drift import wilson_bounds
 
 DISPERSION = 3.0
 """Errors come in bursts (retries): fewer independent events than counted ones."""
-STRICT_Z = (5.0, 4.0, 5.0)
+STEP_DISPERSION = 100.0
+"""All requests that run share a step: a long one is many long gaps at once."""
+STALLED_SHARE = 0.05
+"""guardrails.stallSloSeconds limits the 95th percentile."""
+STRICT_Z = (5.0, 4.0, 5.0, 4.0)
 """Server errors roll back at once, so they have to be surer than 4xx."""
 CONTROL_Z = 3.0
 MIN_EVENTS = 5.0
 MIN_REQUESTS = 20.0
-MEMORY = np.array([0.87, 0.98, 0.97])
+MEMORY = np.array([0.87, 0.98, 0.97, 0.97])
 """Weight of what was known a window ago, once there are enough requests; below that nothing is forgotten. Server errors
 are seen with a short memory (an outburst, in minutes) and a long one (a few per cent, in half an hour)."""
 
-SERVER, CLIENT, SERVER_SLOW = 0, 1, 2
-KINDS = 3
+SERVER, CLIENT, SERVER_SLOW, STALLS = 0, 1, 2, 3
+KINDS = 4
 SPECULATIVE, BASELINE = 0, 1
 
 
@@ -62,14 +66,31 @@ class ShareBank:
     def exceeds(self, rows: NDArray[np.intp], allowed: Floats) -> NDArray[np.bool_]:
         """Where server errors or 4xx are more than `allowed`, (2, n) for SERVER and CLIENT."""
         found = np.zeros(rows.size, bool)
-        enough = (self.sums[:, SPECULATIVE, 0][:, rows] >= MIN_EVENTS).any(axis=0)
+        enough = (self.sums[:STALLS, SPECULATIVE, 0][:, rows] >= MIN_EVENTS).any(axis=0)
         some = rows[enough]
         if some.size:
             limits = allowed[:, enough]
             found[enough] = np.any(
-                [self._excess(some, kind)[2] > limits[CLIENT if kind == CLIENT else SERVER] for kind in range(KINDS)],
+                [
+                    self._excess(some, kind)[2] > limits[CLIENT if kind == CLIENT else SERVER]
+                    for kind in (SERVER, CLIENT, SERVER_SLOW)
+                ],
                 axis=0,
             )
+        return found
+
+    def stalled(self, rows: NDArray[np.intp]) -> tuple[Floats, Floats, Floats]:
+        """Share of gaps over the limit in the speculative arm and in the baseline, and the least that the first is."""
+        events, steps = self.sums[STALLS, :, 0][:, rows], self.sums[STALLS, :, 1][:, rows]
+        least = wilson_bounds(events[SPECULATIVE], steps[SPECULATIVE], STRICT_Z[STALLS], STEP_DISPERSION)[0]
+        ours, plain = _share(events[SPECULATIVE], steps[SPECULATIVE]), _share(events[BASELINE], steps[BASELINE])
+        return ours, plain, least
+
+    def stalls(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Where more than STALLED_SHARE of the gaps are over the limit."""
+        events, steps = self.sums[STALLS, SPECULATIVE][:, rows]
+        found = np.asarray(events > STALLED_SHARE * steps)
+        found[found] = self.stalled(rows[found])[2] > STALLED_SHARE
         return found
 
     def _excess(self, rows: NDArray[np.intp], kind: int) -> tuple[Floats, Floats, Floats]:
@@ -98,7 +119,8 @@ def all_requests(counts: Floats) -> Floats:
 def _events(counts: Floats) -> Floats:
     total = all_requests(counts)
     server, client = server_errors(counts), counts[Counter.HTTP_CLIENT_ERROR]
-    return np.stack([np.stack([events, total]) for events in (server, client, server)])
+    failed = [np.stack([events, total]) for events in (server, client, server)]
+    return np.stack([*failed, np.stack([counts[Counter.STALLED_STEPS], counts[Counter.STEPS]])])
 
 
 def _share(events: Floats, requests: Floats) -> Floats:

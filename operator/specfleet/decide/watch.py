@@ -124,7 +124,7 @@ class Watch:
     def stirred(self, rows: Slots) -> NDArray[np.bool_]:
         """Where the report may say something that decide() acts on. Elsewhere it says: all is as calibrated."""
         found = self._odd[rows] | self._bank.stage[:, rows].any(axis=0) | self._pairs.seems_slower(rows)
-        found |= self._shares.exceeds(rows, self._allowed[:, rows])
+        found |= self._shares.exceeds(rows, self._allowed[:, rows]) | self._shares.stalls(rows)
         codes = self._last.answers[[2 * rows, 2 * rows + 1]]
         found |= (~_USABLE[codes] & (codes != NO_WINDOW) & self._has_arm[:, rows]).any(axis=0)
         stuck = self._pods.stuck_seconds >= STUCK_SECONDS

@@ -13,7 +13,7 @@ from specfleet.decide.counters import Floats
 from specfleet.decide.drift import CONFIRM_RATIO, NULL_RATIO, wilson_bounds
 from specfleet.decide.pod_columns import PodRecord
 from specfleet.decide.record import Record
-from specfleet.decide.shares import CLIENT, MIN_REQUESTS, SERVER, ShareBank
+from specfleet.decide.shares import CLIENT, MIN_REQUESTS, SERVER, STALLED_SHARE, ShareBank
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
 
 STUCK_WINDOWS = 2
@@ -75,6 +75,7 @@ def suspicions(
     """All findings of one deployment, at most one per signal (the surest)."""
     found = [
         *_error_findings(record, seen_until, shares),
+        *_stalls(record, seen_until, shares),
         *_stuck(record, pods, seen_until),
         *_floor(record, pods, seen_until, bank),
         *_drifts(record, pods, seen_until, bank),
@@ -226,6 +227,37 @@ def _error_findings(record: Record, seen_until: float, shares: ShareBank) -> lis
             )
         )
     return found
+
+
+def _stalls(record: Record, seen_until: float, shares: ShareBank) -> list[Suspicion]:
+    """guardrails.stallSloSeconds: more than 5 % of the gaps between outputs are longer, beyond doubt.
+
+    The edge that is counted at is not below the limit, so what is counted is surely over it.
+    """
+    rows = np.array([record.row])
+    if not shares.stalls(rows)[0]:
+        return []
+    ours, plain, least = (float(value[0]) for value in shares.stalled(rows))
+    if not record.target.arms.get(ArmRole.BASELINE):
+        attribution = Attribution.HISTORICAL
+    else:
+        attribution = Attribution.SHARED if plain > STALLED_SHARE else Attribution.SPECULATION
+    return [
+        Suspicion(
+            signal=Signal.STALLS,
+            severity=Severity.SLO,
+            stage=Stage.CONFIRMED,
+            attribution=attribution,
+            since=datetime.fromtimestamp(seen_until, UTC),
+            message=f"{ours:.1%} (at least {least:.1%}) of the gaps between outputs are longer than "
+            f"guardrails.stallSloSeconds {record.target.guardrails.stall_slo_seconds} s, counted at the first bucket "
+            f"edge that is not below it; {plain:.1%} on the plain arm; allowed {STALLED_SHARE:.0%}",
+            statistic=least,
+            threshold=STALLED_SHARE,
+            observed=ours,
+            expected=plain,
+        )
+    ]
 
 
 def _stuck(record: Record, pods: Pods, seen_until: float) -> list[Suspicion]:

@@ -48,7 +48,6 @@ class Signal(StrEnum):
     CLIENT_ERRORS = "IncompatibleRequests"
     SERVER_ERRORS = "ServerErrors"
     NO_PROGRESS = "NoProgress"
-    THROUGHPUT_LOSS = "ThroughputLoss"
     LOST_GAIN = "LostGain"
 
 

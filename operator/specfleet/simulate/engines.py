@@ -12,6 +12,7 @@ from specfleet.api.status import ArmRole
 from specfleet.decide.counters import COUNTERS, GAUGES, Counter, Floats, Gauge
 from specfleet.decide.plan import JobIntent
 from specfleet.decide.reference import ROLES
+from specfleet.decide.shares import STALLED_SHARE
 from specfleet.decide.sums import CODES, NO_WINDOW, Batch
 from specfleet.decide.watch_report import Answer
 from specfleet.decide.watch_target import Target
@@ -28,6 +29,8 @@ WARM_SECONDS = 120.0
 PAIR_LOG_SD = 0.02
 """Between the two runs of a benchmark pair."""
 TOKENS_PER_REQUEST = 250.0
+LONG_STALL_SECONDS = 60.0
+"""p95 of a benchmark run in which more than 5 % of the gaps are longer than whatever is the limit."""
 PER_SLOT = ("requests", "drafts", "first", "accepted", "tokens")
 
 
@@ -255,6 +258,9 @@ class Engines:
                     counted[[Counter.FINISHED, Counter.HTTP_OK]] -= failed
                 elif one.fault.kind is FaultKind.CLIENT_ERRORS:
                     counted[Counter.HTTP_CLIENT_ERROR] += self.noise.binomial(round(requests), one.fault.share)
+                elif one.fault.kind is FaultKind.STALLS:
+                    stalled = one.fault.share * counted[Counter.STEPS] * self.noise.gamma(20, 0.05)
+                    counted[Counter.STALLED_STEPS] = min(stalled, counted[Counter.STEPS])
                 elif one.fault.kind is FaultKind.TTFT:
                     counted[Counter.TTFT_SECONDS] *= one.factor
                 elif one.fault.kind is FaultKind.HANG:
@@ -299,6 +305,7 @@ class Engines:
             ttft_p95_seconds=0.3,
             e2e_mean_seconds=0.15 + TOKENS_PER_REQUEST * tpot,
             client_lag_p99_seconds=0.001,
+            stall_p95_seconds=LONG_STALL_SECONDS if _stalls(role, active) else 2 * float(step),
             drafts=steps if speculative else 0,
             draft_tokens=DEPTH * steps if speculative else 0,
             accepted_tokens=int(DEPTH * steps * acceptance) if speculative else 0,
@@ -306,6 +313,11 @@ class Engines:
             kv_cache_peak_ratio=0.3,
             queue_time_mean_seconds=0.01,
         )
+
+
+def _stalls(role: ArmRole, active: list[Active]) -> bool:
+    found = [one for one in active if one.fault.kind is FaultKind.STALLS and one.touches(role, None, None)]
+    return any(one.fault.share > STALLED_SHARE for one in found)
 
 
 def warm(pod: Pod, begin: float) -> bool:

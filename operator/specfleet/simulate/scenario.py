@@ -45,6 +45,8 @@ class FaultKind(StrEnum):
     """`factor` on accepted tokens; `ramp`: reached linearly; `healed_by_restart`: a new pod is free of it."""
     STEP_TIME = "stepTime"
     """`factor` on the time of an engine step."""
+    STALLS = "stalls"
+    """`share` of gaps between outputs that are longer than guardrails.stallSloSeconds."""
     TTFT = "ttft"
     """`factor` on time to first token."""
     SERVER_ERRORS = "serverErrors"

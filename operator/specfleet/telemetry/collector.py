@@ -18,7 +18,7 @@ from specfleet.decide.watch_report import Answer
 from specfleet.decide.watch_target import Key, Target, TargetPod
 from specfleet.telemetry.deltas import MAX_SCRAPE_INTERVAL_SECONDS, intervals
 from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
-from specfleet.telemetry.queries import SERIES_PER_POD, fleet_queries
+from specfleet.telemetry.queries import SERIES_PER_POD, fleet_queries, stall_edges
 from specfleet.telemetry.samples import PodKey, PodSamples, by_pod
 from specfleet.telemetry.servers import MetricsServer
 from specfleet.telemetry.windows import PodState, arm_answer, pod_window, scrape_refusal, window_answer, window_length
@@ -140,7 +140,8 @@ class Collector:
         begin = min(self._cursors[target.key].position for target in due)
         step = max(self._cursors[target.key].step_seconds or MAX_SCRAPE_INTERVAL_SECONDS for target in due)
         seconds = end - begin + LOOK_BACK_SCRAPES * step
-        queries = fleet_queries(pods, due[0].namespace_label, seconds)
+        limits = [limit for target in due if (limit := target.guardrails.stall_slo_seconds) is not None]
+        queries = fleet_queries(pods, due[0].namespace_label, seconds, edges=stall_edges(limits))
         answers = await asyncio.gather(*(client.range_vector(query, end) for query in queries), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -148,7 +149,12 @@ class Collector:
         return [one for answer in answers if not isinstance(answer, BaseException) for one in answer]
 
     def _digest(self, due: list[Target], series: Iterable[Series], end: float, clock: float) -> None:
-        wanted = {(target.key[0], pod.name) for target in due for pods in target.arms.values() for pod in pods}
+        wanted = {
+            (target.key[0], pod.name): target.guardrails.stall_slo_seconds
+            for target in due
+            for pods in target.arms.values()
+            for pod in pods
+        }
         samples = by_pod(series, wanted, due[0].namespace_label, due[0].pod_label)
         for target in due:
             states = {role: _states(target, pods, samples) for role, pods in target.arms.items()}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from specfleet.decide.counters import Counter, Gauge
+from specfleet.engine.metrics import DEFAULT_TOKEN_EDGES_SECONDS
 
 SERIES_PER_QUERY = 20_000
 SERIES_PER_POD = 22
@@ -37,6 +38,7 @@ HTTP_CLASSES: Mapping[str, Counter] = {
     "4": Counter.HTTP_CLIENT_ERROR,
     "5": Counter.HTTP_SERVER_ERROR,
 }
+GAP_BUCKETS = "vllm:inter_token_latency_seconds_bucket"
 METRICS = (*COUNTER_METRICS, *GAUGE_METRICS, FINISHED, HTTP, START_TIME)
 OWN_LABELS = frozenset(
     {"__name__", "engine", "model_name", "position", "finished_reason", "status", "handler", "method", "le"}
@@ -55,49 +57,66 @@ REQUIRED = (
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
+def stall_edges(limits: Iterable[float]) -> frozenset[float]:
+    """Bucket edges (seconds) that tell how many gaps were longer than a limit: the limit itself, which the operator
+    makes an edge from vLLM 0.32, and the first built-in edge above it."""
+    wanted = frozenset(limits)
+    above = (next((edge for edge in DEFAULT_TOKEN_EDGES_SECONDS if edge >= limit), limit) for limit in wanted)
+    return wanted | frozenset(above)
+
+
 def fleet_queries(
     pods_per_namespace: Mapping[str, int],
     namespace_label: str,
     seconds: float,
     metrics: Sequence[str] = METRICS,
     series_per_pod: int = SERIES_PER_POD,
+    edges: frozenset[float] = frozenset(),
 ) -> list[str]:
     """Range selectors that together cover all watched pods over the last `seconds`.
 
     The number of queries follows from the number of series (at most `SERIES_PER_QUERY` expected per query), not from
     the number of deployments: namespaces share a query until it is full; only a namespace that is too large by itself
-    is split, by metric.
+    is split, by metric. `edges`: the buckets of the gaps between outputs that are asked for besides.
     """
+    metrics = (*metrics, GAP_BUCKETS) if edges else metrics
     queries = []
     batch: list[str] = []
     expected = 0
     for namespace, pods in sorted(pods_per_namespace.items()):
         size = pods * series_per_pod
         if size > SERIES_PER_QUERY:
-            queries += _split_by_metric(metrics, namespace, size, namespace_label, seconds)
+            queries += _split_by_metric(metrics, namespace, size, namespace_label, seconds, edges)
             continue
         if batch and expected + size > SERIES_PER_QUERY:
-            queries.append(_selector(metrics, batch, namespace_label, seconds))
+            queries.append(_selector(metrics, batch, namespace_label, seconds, edges))
             batch, expected = [], 0
         batch.append(namespace)
         expected += size
     if batch:
-        queries.append(_selector(metrics, batch, namespace_label, seconds))
+        queries.append(_selector(metrics, batch, namespace_label, seconds, edges))
     return queries
 
 
-def _split_by_metric(metrics: Sequence[str], namespace: str, size: int, label: str, seconds: float) -> list[str]:
+def _split_by_metric(
+    metrics: Sequence[str], namespace: str, size: int, label: str, seconds: float, edges: frozenset[float]
+) -> list[str]:
     parts = min(len(metrics), -(-size // SERIES_PER_QUERY))
-    return [_selector(metrics[part::parts], [namespace], label, seconds) for part in range(parts)]
+    return [_selector(metrics[part::parts], [namespace], label, seconds, edges) for part in range(parts)]
 
 
-def _selector(metrics: Iterable[str], namespaces: list[str], label: str, seconds: float) -> str:
+def _selector(
+    metrics: Iterable[str], namespaces: list[str], label: str, seconds: float, edges: frozenset[float]
+) -> str:
     for namespace in namespaces:
         if not _NAMESPACE.fullmatch(namespace):
             raise ValueError(f"{namespace!r} is not a namespace name")
+    # Prometheus 2 keeps `1` as an engine may write it, Prometheus 3 writes `1.0`.
+    spelt = sorted({text for edge in edges for text in (f"{edge:g}", repr(float(edge)))})
+    buckets = f'le=~"{"|".join(["", *(text.replace(".", "[.]") for text in spelt)])}",' if edges else ""
     return (
         f'{{__name__=~"{"|".join(metrics)}",{label}=~"{"|".join(namespaces)}",'
         # An alternative that matches the empty string lets series without that label through.
-        'position=~"|0",handler=~"|/v1/(chat/)?completions"}'
+        f'{buckets}position=~"|0",handler=~"|/v1/(chat/)?completions"}}'
         f"[{max(1, round(seconds * 1000))}ms]"
     )

@@ -1,6 +1,6 @@
 """From series to one table per pod: what each scrape said, joined on the scrape's own timestamp."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from specfleet.telemetry.queries import (
     COUNTER_METRICS,
     FINISH_REASONS,
     FINISHED,
+    GAP_BUCKETS,
     GAUGE_METRICS,
     HTTP,
     HTTP_CLASSES,
@@ -62,16 +63,19 @@ class PodSamples:
 
 
 def by_pod(
-    series: Iterable[Series], pods: Collection[PodKey], namespace_label: str, pod_label: str
+    series: Iterable[Series], pods: Mapping[PodKey, float | None], namespace_label: str, pod_label: str
 ) -> dict[PodKey, PodSamples]:
-    """Group series by the pods asked for; everything else in the answer (other workloads) is ignored."""
+    """Group series by the pods asked for; everything else in the answer (other workloads) is ignored.
+
+    `pods`: the longest gap between outputs (seconds) that each may have; None where there is no limit.
+    """
     grouped: dict[PodKey, dict[tuple[tuple[str, str], ...], list[tuple[int, Series]]]] = {}
     own = OWN_LABELS - {namespace_label, pod_label}
     for one in series:
         key = (one.labels.get(namespace_label, ""), one.labels.get(pod_label, ""))
         if key not in pods or not one.times.size:
             continue
-        row = _row(one.labels)
+        row = _row(one.labels) if one.labels.get("__name__") != GAP_BUCKETS else _within(one.labels, pods[key])
         if row is None:
             continue
         target = tuple(sorted((name, value) for name, value in one.labels.items() if name not in own))
@@ -93,6 +97,15 @@ def _row(labels: Mapping[str, str]) -> int | None:
     return START_ROW if name == START_TIME else None
 
 
+def _within(labels: Mapping[str, str], limit: float | None) -> int | None:
+    """Place of a cumulative bucket whose edge is not below the limit: behind all rows, by its edge in microseconds."""
+    try:
+        edge = float(labels.get("le", ""))
+    except ValueError:
+        return None
+    return None if limit is None or edge < limit or np.isinf(edge) else ROWS + round(edge * 1e6)
+
+
 def _choose(targets: Mapping[tuple[tuple[str, str], ...], list[tuple[int, Series]]]) -> PodSamples:
     """The set of series with most samples; equal ones by label order, so that every tick chooses the same."""
     best = max(sorted(targets), key=lambda target: sum(one.times.size for _, one in targets[target]))
@@ -103,16 +116,22 @@ def _table(rows: list[tuple[int, Series]], duplicate: bool) -> PodSamples:
     times = rows[0][1].times
     if any(one.times.size != times.size or not np.array_equal(one.times, times) for _, one in rows):
         times = np.unique(np.concatenate([one.times for _, one in rows]))
-    values = np.full((ROWS, times.size), np.nan)
+    values = np.full((ROWS + 1, times.size), np.nan)
     unusable = 0
-    for row, one in rows:
+    tightest = min((place for place, _ in rows if place >= ROWS), default=None)
+    for place, one in rows:
+        if place >= ROWS and place != tightest:
+            continue
+        row = min(place, ROWS)
         at = np.searchsorted(times, one.times)
         good = np.isfinite(one.values)
         unusable += int(good.size - good.sum())
         seen = values[row, at]
         # Engines of one pod (data parallel ranks) add up; the KV cache is as full as the fullest.
-        merged = np.fmax(seen, one.values) if row >= COUNTERS + 2 else np.where(np.isnan(seen), 0.0, seen) + one.values
+        fullest = COUNTERS + 2 <= row < ROWS
+        merged = np.fmax(seen, one.values) if fullest else np.where(np.isnan(seen), 0.0, seen) + one.values
         values[row, at] = np.where(good, merged, np.nan)
     for counter in _LAZY:
         values[counter] = np.where(np.isnan(values[counter]), 0.0, values[counter])
-    return PodSamples(times, values, unusable, duplicate)
+    values[Counter.STALLED_STEPS] = values[Counter.STEPS] - values[ROWS]
+    return PodSamples(times, values[:ROWS], unusable, duplicate)
