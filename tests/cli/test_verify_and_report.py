@@ -264,3 +264,19 @@ def test_a_misspelt_kind_of_this_api_is_not_passed_over(tmp_path: Path, capsys: 
 def test_a_hyphen_writes_to_standard_output(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert parse(report, "report", "-f", str(stored), "-o", "-", "--format", "md") == 0
     assert capsys.readouterr().out.startswith("# ")
+
+
+def test_a_report_begins_with_the_recommendation_where_tiers_have_different_winners(tmp_path: Path) -> None:
+    listed, _ = objects(MIXED)
+    listed["items"][0]["status"]["recommendation"] = {
+        "time": "2026-01-02T00:00:00Z",
+        "message": "no proposer is best at every load. low: ngram k=3; peak: plain decoding",
+        "tiers": [{"tier": "low", "proposer": "ngram k=3"}, {"tier": "peak", "proposer": "none"}],
+    }
+    (tmp_path / "o.json").write_text(json.dumps(listed))
+    for ending in ("html", "md", "json"):
+        assert parse(report, "report", "-f", str(tmp_path / "o.json"), "-o", str(tmp_path / f"r.{ending}")) == 0
+        text = (tmp_path / f"r.{ending}").read_text()
+        assert "no proposer is best at every load" in text[:3000]
+    told = json.loads((tmp_path / "r.json").read_text())["recommendation"]
+    assert [one["proposer"] for one in told["tiers"]] == ["ngram k=3", "none"]

@@ -143,6 +143,8 @@ def _difference(spec: DeploymentSpec, candidate: str) -> str:
     from specfleet.engine.fingerprint import describe_difference
 
     plain = build_arm(spec, None)
+    if candidate == plain.fingerprint:
+        return "both arms are plain: the one that served and that of the changed model or engine"
     for proposer in spec.speculation.proposers() if spec.speculation else ():
         arm = build_arm(spec, proposer)
         if arm.fingerprint == candidate:
@@ -156,9 +158,15 @@ def to_json(report: Report) -> dict[str, Any]:
         "deployment": report.deployment.name,
         "namespace": report.deployment.metadata.get("namespace"),
         "phase": report.deployment.status.phase.value if report.deployment.status else None,
+        "recommendation": _recommendation(report),
         "decisions": [one.to_wire() for one in report.decisions],
         "benchmarks": [_benchmark_json(one) for one in report.benchmarks],
     }
+
+
+def _recommendation(report: Report) -> dict[str, Any] | None:
+    status = report.deployment.status
+    return status.recommendation.to_wire() if status is not None and status.recommendation is not None else None
 
 
 def _benchmark_json(one: BenchmarkReport) -> dict[str, Any]:

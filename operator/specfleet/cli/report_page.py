@@ -33,7 +33,10 @@ def html_page(report: Report) -> str:
     """The whole page."""
     name = f"{report.deployment.metadata.get('namespace', '')}/{report.deployment.name}".lstrip("/")
     status = report.deployment.status
-    parts = [f"<h1>{escape(name)}</h1>", f"<p>{escape(_state(status))}</p>" if status else "", _decisions_html(report)]
+    parts = [f"<h1>{escape(name)}</h1>", f"<p>{escape(_state(status))}</p>" if status else ""]
+    if status is not None and status.recommendation is not None:
+        parts.append(f"<p>Recommendation: {escape(status.recommendation.message)}.</p>")
+    parts.append(_decisions_html(report))
     parts += [_benchmark_html(report, one) for one in report.benchmarks]
     if not report.benchmarks:
         parts.append("<p>No benchmark has been measured yet.</p>")
@@ -199,6 +202,9 @@ def _predictions_html(one: BenchmarkReport) -> str:
 def markdown(report: Report) -> str:
     """The same in Markdown, without the drawings."""
     lines_: list[str] = [f"# {report.deployment.name}", ""]
+    status = report.deployment.status
+    if status is not None and status.recommendation is not None:
+        lines_ += [f"Recommendation: {status.recommendation.message}.", ""]
     if report.decisions:
         lines_ += ["| time (UTC) | decision | verdict | reason | evidence |", "|---|---|---|---|---|"]
         lines_ += [

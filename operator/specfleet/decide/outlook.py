@@ -110,6 +110,12 @@ def _measuring(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
         return ()
     left = measure.remaining(obs, progress)
     note = f"{left} Jobs to run; {progress.gpu_hours:.2f} of at most {obs.spec.benchmark.gpu_hours:g} GPU hours"
+    if progress.purpose == "Qualify" and status.search is not None:
+        ahead = sum(not one.behind for one in status.search.candidates)
+        note = (
+            f"search: {ahead} of {len(status.search.candidates)} candidates ahead, {status.search.gpu_hours:.2f} GPU "
+        )
+        note += f"hours of at most {obs.spec.benchmark.gpu_hours:g}; {left} Jobs to run for this one"
     if progress.retries:
         note += f"; the present Job is try {progress.retries + 1} of {measure.JOB_RETRIES + 1}"
     done, planned = progress.pairs_done, progress.pairs_planned
