@@ -116,6 +116,8 @@ def _deployment(name: str, model: str, speculation: Change | None, changes: Chan
         "template": {
             "imagePullPolicy": "Never",
             "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}},
+            # The CPU engine's message queue takes 160 MiB there, also with one rank; a container has 64 MiB.
+            "sharedMemorySize": "512Mi",
             "volumes": [{"name": "engine", "hostPath": {"path": str(folder()), "type": "Directory"}}],
             "volumeMounts": [{"name": "engine", "mountPath": MOUNT, "readOnly": True}],
         },
