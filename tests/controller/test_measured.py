@@ -9,11 +9,16 @@ from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.status import Phase
 from specfleet.controller.wanted import WantedArms
+from specfleet.controller.watching import Watching
 from specfleet.kube import kinds
+from specfleet.kube.cache import Key
+from specfleet.telemetry.profiles import OUTPUT, PROMPT
+from specfleet.telemetry.servers import MetricsServer
 
 from tests.controller.played_driver import measured
 from tests.controller.test_reconcile import OTHER_IMAGE, Operator, Stage, in_phase, live, on_stage, settle
 from tests.decide.world import spec_of
+from tests.telemetry.fake_server import fake_prometheus
 
 pytestmark = pytest.mark.integration
 
@@ -101,6 +106,37 @@ def test_a_slower_engine_is_measured_on_pods_of_both_revisions_and_refused(on_st
             old["none"]
         }
         assert stage.fewest == 2
+        await operator.stop()
+
+    on_stage(work)
+
+
+def test_what_production_asks_for_reaches_the_status_and_is_written_once(on_stage: Callable[..., None]) -> None:
+    async def work(stage: Stage) -> None:
+        await stage.begin(monitoring={"trafficWindowSeconds": 600})
+        operator = await Operator.start(stage)
+        await live(operator, in_phase(Phase.BASELINE))
+        await settle(operator, 3)
+        pods = [pod["metadata"]["name"] for pod in await stage.children(kinds.POD)]
+        with fake_prometheus() as metrics:
+            server = MetricsServer(metrics.url, timeout_seconds=5)
+            woken: list[Key] = []
+            watching = Watching(operator.fleet, lambda owner: server, woken.append)
+            for pod in pods:
+                for metric in (PROMPT, OUTPUT):
+                    for edge, count in (("100", 0), ("200", 400), ("+Inf", 400)):
+                        at = stage.now().timestamp() - 5
+                        metrics.store.add(at, count, metric, namespace=stage.key[0], pod=pod, le=edge)
+            await watching.tick(stage.now())
+            assert stage.key in woken
+            await operator.turn()
+            watching.close()
+        known = (await stage.body())["status"]["traffic"]
+        assert known["promptTokens"] == {"200": 1.0}
+        assert known["requests"] == 800
+        before = (await stage.body())["metadata"]["resourceVersion"]
+        await operator.turn()
+        assert (await stage.body())["metadata"]["resourceVersion"] == before
         await operator.stop()
 
     on_stage(work)
