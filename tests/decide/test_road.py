@@ -461,6 +461,14 @@ def test_a_latency_regression_of_speculation_alone_is_rolled_back_after_attribut
     world.run_to(Phase.ROLLED_BACK)
 
 
+@pytest.mark.parametrize("signal", [Signal.CLIENT_ERRORS, Signal.STALLS, Signal.TPOT_REGRESSION])
+def test_what_an_acceptance_cannot_tell_is_not_left_to_a_restart_probe(signal: Signal) -> None:
+    world = promoted()
+    world.suspicions = (suspicion(signal, severity=Severity.SLO),)
+    world.run_to(Phase.ROLLED_BACK)
+    assert not world.decisions("RestartProbe")
+
+
 def test_a_latency_regression_that_goes_away_closes_the_case() -> None:
     world = promoted()
     slo = {"severity": Severity.SLO, "attribution": Attribution.PENDING}

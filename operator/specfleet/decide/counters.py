@@ -92,6 +92,18 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Hour:
+    """One past hour of both arms, read from the counters at its two ends."""
+
+    start: float
+    """Epoch seconds."""
+    counts: Floats
+    """(2, COUNTERS): speculative, plain."""
+    pod_seconds: Floats
+    """(2,)."""
+
+
+@dataclass(frozen=True, slots=True)
 class TargetFeed:
     """What one tick brought for one target: windows closed since the last tick, oldest first, per arm."""
 
@@ -99,3 +111,6 @@ class TargetFeed:
     windows: Mapping[ArmRole, tuple[Window, ...]] = field(default_factory=dict)
     answers: Mapping[ArmRole, tuple[Answer, str]] = field(default_factory=dict)
     """State of each arm's metrics at the tick, also when no window closed."""
+    week_start: float | None = None
+    """Where the first week begins of which `hours` are read again after a restart of the operator."""
+    hours: tuple[Hour, ...] = ()

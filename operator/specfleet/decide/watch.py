@@ -72,6 +72,7 @@ class Watch:
         for feed in feeds.values():
             record = self.aim(feed.target, feed.answers)
             self._clocks[2, record.row] = now.timestamp()
+            self._replay_week(record, feed)
             rounds = _rounds(feed, float(self._clocks[1, record.row]))
             if rounds:
                 queues.append((record, rounds))
@@ -326,6 +327,15 @@ class Watch:
         value = float(np.clip(measured, DISPERSION_RANGE[0] * known, DISPERSION_RANGE[1] * known))
         record.dispersion = value
         self._bank.dispersion[record.row], self._bank.slow_dispersion[record.row] = value, SLOW_DISPERSION * value
+
+    def _replay_week(self, record: Record, feed: TargetFeed) -> None:
+        """The hours of the first week that passed before this process began."""
+        if record.week is None or feed.week_start is None:
+            return
+        self._weeks.begin(record.week, feed.week_start)
+        slot = np.array([record.week])
+        for hour in feed.hours:
+            self._weeks.add(slot, np.array([hour.start]), hour.counts[..., None], hour.pod_seconds[:, None])
 
     def _end_week(self, record: Record) -> None:
         if record.week is not None:

@@ -118,6 +118,11 @@ class WeekColumns:
         self.start[slot], self.hours[slot], self.loads[slot] = np.nan, 0.0, 0.0
         self._free.append(slot)
 
+    def begin(self, slot: int, start: float) -> None:
+        """Where a week begins of which older hours will follow; once windows were counted it is too late."""
+        if np.isnan(self.start[slot]):
+            self.start[slot] = start
+
     def add(self, slots: NDArray[np.intp], starts: Floats, counts: Floats, pod_seconds: Floats) -> None:
         """One window of each slot: (n,) starts, (2, COUNTERS, n) deltas, (2, n) pod-seconds."""
         self.start[slots] = np.where(np.isnan(self.start[slots]), starts, self.start[slots])

@@ -21,6 +21,7 @@ from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
 from specfleet.telemetry.queries import SERIES_PER_POD, fleet_queries, stall_edges
 from specfleet.telemetry.samples import PodKey, PodSamples, by_pod
 from specfleet.telemetry.servers import MetricsServer
+from specfleet.telemetry.week_replay import WeekReader
 from specfleet.telemetry.windows import PodState, arm_answer, pod_window, scrape_refusal, window_answer, window_length
 
 REPLAY_SECONDS = 6 * 3600.0
@@ -51,6 +52,7 @@ class Collector:
         self._replay_seconds = replay_seconds
         self._clients: dict[MetricsServer, Prometheus] = {}
         self._cursors: dict[Key, _Cursor] = {}
+        self._weeks = WeekReader()
         self._queries_to_forgotten = 0
 
     @property
@@ -87,6 +89,7 @@ class Collector:
     def _forget_all_but(self, targets: Mapping[MetricsServer, Sequence[Target]]) -> None:
         keys = {target.key for members in targets.values() for target in members}
         self._cursors = {key: cursor for key, cursor in self._cursors.items() if key in keys}
+        self._weeks.keep_only(keys)
         for server in [server for server in self._clients if server not in targets]:
             self._let_go(server)
 
@@ -98,10 +101,12 @@ class Collector:
             origin = min(origin, target.calibration.since.timestamp())
         origin = max(origin, clock - self._replay_seconds)
         length = target.window_seconds
-        self._cursors[target.key] = _Cursor(position=float(np.ceil(origin / length) * length))
+        cursor = self._cursors[target.key] = _Cursor(position=float(np.ceil(origin / length) * length))
+        self._weeks.open(target, cursor.position, clock)
 
     async def _read(self, server: MetricsServer, members: list[Target], clock: float) -> None:
         client = self._clients.setdefault(server, Prometheus(server))
+        await self._weeks.read(client, members)
         for _ in range(SLICES_PER_TICK):
             due = [target for target in members if self._closes(target) <= clock]
             if not due:
@@ -188,7 +193,7 @@ class Collector:
         cursor.windows = {}
         nothing = (Answer.INSUFFICIENT, "no window has closed yet")
         answers = {role: cursor.answers.get(role, nothing) for role in target.arms}
-        return TargetFeed(target, windows, answers)
+        return TargetFeed(target, windows, answers, *self._weeks.take(target.key))
 
 
 def _states(target: Target, pods: Sequence[TargetPod], samples: Mapping[PodKey, PodSamples]) -> dict[str, PodState]:

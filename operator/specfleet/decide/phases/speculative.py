@@ -122,9 +122,11 @@ def may_act(turn: Turn) -> bool:
 
 
 def investigate(turn: Turn, finding: Suspicion) -> None:
-    """Follow a finding up: raise the control where that can tell whose fault it is, else go down the ladder."""
-    attributable = can_attribute(turn.spec) and finding.attribution in (Attribution.PENDING, Attribution.HISTORICAL)
-    stage = "Attribute" if finding.severity is Severity.SLO and attributable else "RestartProbe"
+    """Follow a finding up: an SLO is attributed with a raised control, else down the ladder.
+
+    A restart probe is told by the acceptance: it would call latency, stalls and refused requests healed.
+    """
+    stage = "Attribute" if finding.severity is Severity.SLO and can_attribute(turn.spec) else "RestartProbe"
     if finding.attribution is Attribution.POD:
         stage = "RestartPod"
     turn.decide("Investigate", finding.signal.value, finding.message)
