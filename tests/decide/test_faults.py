@@ -130,6 +130,13 @@ def test_a_pod_in_a_queue_has_neither_failed_to_start_nor_found_no_room_within_t
     assert no_room(queued, NOW) is None
 
 
+def test_a_pod_without_a_node_has_not_failed_to_start_and_its_own_arms_worn_pods_may_take_their_time_to_go() -> None:
+    blocked = arm(dead(created=ago(3500), unschedulable_since=ago(300)))
+    assert start_fault(blocked, NOW, TIMEOUT) is None
+    assert no_room(blocked, NOW) is not None
+    assert no_room(blocked, NOW, patience=600) is None
+
+
 def test_a_pod_that_stands_in_a_queue_for_longer_has_no_room_and_still_no_fault_of_its_own() -> None:
     queued = arm(dead(created=ago(3700), gated=True))
     assert start_fault(queued, NOW, TIMEOUT) is None

@@ -180,3 +180,14 @@ def test_a_crash_after_the_swap_was_decided_does_not_measure_the_second_half_on_
     world.run_to(Phase.CANARY)
     used = pods_by_pair(world)
     assert not (used[0] | used[1]) & (used[2] | used[3])
+
+
+def test_fresh_pods_half_way_wait_in_a_full_cluster_for_the_worn_ones_to_go() -> None:
+    """Exactly the declared pods fit: worn pods that take long to stop must not start the benchmark all over again."""
+    engine = {**spec_of()["engine"], "startupTimeoutSeconds": 600}
+    spec = spec_of(benchmark={**spec_of()["benchmark"], "pairs": 6}, engine=engine)
+    world = World(spec=spec, capacity=6, drain_seconds=200)
+    world.run_to(Phase.CANARY, 7200)
+    assert len(world.decisions("StartBenchmark")) == 1
+    assert not world.decisions("Hold")
+    assert not world.lost

@@ -60,7 +60,8 @@ def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> F
     for pod in arm.pods:
         if pod.proof is Proof.CONTRADICTED:
             return Fault("EngineContradictsSpec", f"pod {pod.name}: {pod.proof_message}")
-    starting = (pod for pod in arm.pods if not pod.deleting and not pod.gated)
+    # Without a node nothing of it has started: that is no_room's business.
+    starting = (pod for pod in arm.pods if not pod.deleting and not pod.gated and pod.unschedulable_since is None)
     waiting = [pod for pod in starting if _waiting_seconds(pod, now) > timeout_seconds]
     if waiting and not arm.serving:
         pod = waiting[0]
@@ -77,16 +78,19 @@ def _waiting_seconds(pod: PodView, now: datetime) -> float:
     return _seconds(since, now)
 
 
-def no_room(arm: ArmView | None, now: datetime) -> Fault | None:
-    """The scheduler has no place for a pod of the arm, or nobody lets the pod be made (a quota, an admission rule)."""
+def no_room(arm: ArmView | None, now: datetime, patience: float = UNSCHEDULABLE_SECONDS) -> Fault | None:
+    """The scheduler has no place for a pod of the arm, or nobody lets the pod be made (a quota, an admission rule).
+
+    `patience`: seconds that this may last; longer where the arm's own pods on their way out still hold the place.
+    """
     if arm is None:
         return None
-    if arm.refused_since and _seconds(arm.refused_since, now) > UNSCHEDULABLE_SECONDS:
+    if arm.refused_since and _seconds(arm.refused_since, now) > patience:
         return Fault("InsufficientCapacity", f"pods of {arm.name} cannot be created: {arm.refused_message}")
     for pod in arm.pods:
         if pod.gated and _seconds(pod.created, now) > GATED_SECONDS:
             return Fault("InsufficientCapacity", f"pod {pod.name} stands in a queue for over an hour (scheduling gate)")
-        if pod.unschedulable_since and _seconds(pod.unschedulable_since, now) > UNSCHEDULABLE_SECONDS:
+        if pod.unschedulable_since and _seconds(pod.unschedulable_since, now) > patience:
             return Fault("InsufficientCapacity", f"pod {pod.name} cannot be scheduled: {pod.unschedulable_message}")
     return None
 

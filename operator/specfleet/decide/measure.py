@@ -7,7 +7,14 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress, Verdict
 from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, criteria, judge
 from specfleet.decide.evidence_pairs import arrange
-from specfleet.decide.faults import Fault, crash_fault, engine_mismatch, no_room, start_fault
+from specfleet.decide.faults import (
+    UNSCHEDULABLE_SECONDS,
+    Fault,
+    crash_fault,
+    engine_mismatch,
+    no_room,
+    start_fault,
+)
 from specfleet.decide.observation import ArmView, JobView, Observation, PodView
 from specfleet.decide.plan import ArmIntent, JobIntent, PodRef
 from specfleet.decide.search import error_shares
@@ -76,14 +83,28 @@ def worn_pods(obs: Observation, progress: BenchmarkProgress, unit: Unit | None) 
     What one process or node happens to be good at then counts for one half only. Arms that take turns change their pods
     at every turn anyway.
     """
-    if unit is None or not side_by_side(obs):
+    if unit is None or not _in_second_half(obs, progress, unit):
         return []
-    half = (CHANGE_PAIRS if progress.purpose == "Change" else obs.spec.benchmark.pairs) // 2
-    if unit.pair < half:
-        return []
+    half = _half(obs, progress)
     used = {run.pod for one in of_benchmark(obs.evidence, progress) if one.pair < half for run in one.runs}
     arms = (obs.bench_arm(one) for one in fingerprints(obs, progress).values())
     return [pod for arm in arms if arm is not None for pod in arm.pods if pod.name in used]
+
+
+def _half(obs: Observation, progress: BenchmarkProgress) -> int:
+    return (CHANGE_PAIRS if progress.purpose == "Change" else obs.spec.benchmark.pairs) // 2
+
+
+def _in_second_half(obs: Observation, progress: BenchmarkProgress, unit: Unit) -> bool:
+    return side_by_side(obs) and unit.pair >= _half(obs, progress)
+
+
+def _room_patience(obs: Observation, progress: BenchmarkProgress, unit: Unit | None) -> float:
+    """Half way the fresh pods of a full cluster wait for the GPUs of the worn ones, which drain and stop first."""
+    if unit is None or not _in_second_half(obs, progress, unit):
+        return UNSCHEDULABLE_SECONDS
+    engine = obs.spec.engine
+    return UNSCHEDULABLE_SECONDS + engine.drain_timeout_seconds + engine.shutdown_timeout_seconds
 
 
 def _is_of(job: JobView, progress: BenchmarkProgress, unit: Unit) -> bool:
@@ -225,9 +246,11 @@ def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | Non
     if moved is not None and progress.baseline is None:
         return Interruption(moved, None)
     timeout = turn.spec.engine.startup_timeout_seconds
+    unit = next_unit(turn.spec, progress, side_by_side(turn.obs), turn.obs.evidence)
+    patience = _room_patience(turn.obs, progress, unit)
     for role, fingerprint in arms.items():
         arm = turn.obs.bench_arm(fingerprint)
-        full = no_room(arm, now)
+        full = no_room(arm, now, patience)
         if full is not None:
             return Interruption(full, None)
         broken = start_fault(arm, now, timeout) or crash_fault(arm, now)
