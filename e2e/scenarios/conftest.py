@@ -9,13 +9,21 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.road.access import Access, Object, cluster_up, find_access
+from e2e.road.demo import PLACE, remove
 from e2e.road.install import build_images, install, wait_for_operator
 
 GPU = "specfleet.dev/simulated-gpu"
 
 
 @pytest.fixture(scope="session")
-def access() -> Access:
+def access(begun: Access) -> Access:
+    """A cluster with specfleet in it, and without what the demo has left for people to look at."""
+    remove(begun, PLACE)
+    return begun
+
+
+@pytest.fixture(scope="session")
+def begun() -> Access:
     """A cluster with specfleet in it."""
     if os.environ.get("E2E_INSTALL", "1") == "0":
         found = find_access()
