@@ -52,6 +52,9 @@ def merge_conditions(old: Iterable[Condition], new: Iterable[Condition]) -> list
     merged = []
     for condition in sorted(new, key=lambda one: one.type):
         previous = before.get(condition.type)
+        if previous is condition:
+            merged.append(condition)
+            continue
         if previous is not None and previous.status == condition.status:
             condition = condition.model_copy(update={"last_transition_time": previous.last_transition_time})
         merged.append(condition)

@@ -2,8 +2,9 @@
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 
-from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, find_condition, merge_conditions
+from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, merge_conditions
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
 from specfleet.decide.faults import no_room, route_fault, start_fault
 from specfleet.decide.observation import Observation
@@ -49,26 +50,29 @@ def conditions(obs: Observation, status: DeploymentStatus) -> list[Condition]:
         ConditionType.SPECULATION_ACTIVE: _speculation(obs, status),
         ConditionType.DRIFT_DETECTED: _drift(obs, status),
     }
-    fresh = [
-        Condition(
-            type=kind,
-            status=one.status,
-            reason=_reason(one.reason),
-            message=one.message[:1024],
-            last_transition_time=obs.now.replace(microsecond=0),
-            observed_generation=generation,
-        )
-        for kind, one in said.items()
-    ]
-    return merge_conditions(status.conditions, [_steady(one, status.conditions) for one in fresh])
+    before = {one.type: one for one in status.conditions}
+    now = obs.now.replace(microsecond=0)
+    return merge_conditions(
+        status.conditions, [_condition(kind, one, before.get(kind), now, generation) for kind, one in said.items()]
+    )
 
 
-def _steady(fresh: Condition, before: list[Condition]) -> Condition:
+def _condition(kind: ConditionType, said: _Said, known: Condition | None, now: datetime, generation: int) -> Condition:
     """Numbers of the watch change with every window; what was said first stays until something else is to be said."""
-    known = find_condition(before, fresh.type)
-    if fresh.type not in FROM_WATCH or known is None or (known.status, known.reason) != (fresh.status, fresh.reason):
-        return fresh
-    return fresh.model_copy(update={"message": known.message})
+    reason, message = _reason(said.reason), said.message[:1024]
+    if known is not None and (known.status, known.reason) == (said.status, reason):
+        if kind in FROM_WATCH:
+            message = known.message
+        if (known.message, known.observed_generation) == (message, generation):
+            return known  # Most turns change nothing, and making eight of them again was a third of a turn.
+    return Condition(
+        type=kind,
+        status=said.status,
+        reason=reason,
+        message=message,
+        last_transition_time=now,
+        observed_generation=generation,
+    )
 
 
 def _reason(text: str) -> str:
