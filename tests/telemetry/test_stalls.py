@@ -82,9 +82,24 @@ def test_only_the_buckets_of_a_limit_are_asked_for_in_every_spelling():
     ],
 )
 def test_more_than_one_gap_in_twenty_is_a_finding_and_whose_it_is(ours, plain, blame):
-    watch = Watch()
     shares = {ArmRole.SPECULATIVE: ours} | ({} if plain is None else {ArmRole.BASELINE: plain})
-    pods = {role: (TargetPod(role.value, "u", START),) for role in shares}
+    found = findings(shares, tuple(shares))
+    assert [one.attribution for one in found] == ([] if blame is None else [blame])
+    if found:
+        assert "0.2 s" in found[0].message
+
+
+@pytest.mark.parametrize("steps", [0, 10], ids=["nothing", "next to nothing"])
+def test_a_plain_pod_that_has_shown_nothing_yet_blames_nobody(steps):
+    measured = {ArmRole.SPECULATIVE: 0.12} | ({ArmRole.BASELINE: 0.0} if steps else {})
+    found = findings(measured, tuple(ArmRole), steps={ArmRole.BASELINE: steps})
+    assert [one.attribution for one in found] == [Attribution.PENDING]
+
+
+def findings(shares, serving, steps=None):
+    """What half an hour of these shares of stalled gaps leads to; arms that serve need not have been measured."""
+    watch = Watch()
+    pods = {role: (TargetPod(role.value, "u", START),) for role in serving}
     guards = GuardrailsSpec(stall_slo_seconds=0.2)
     target = Target(("ns", "n", "u"), pods, START, 60, fingerprint="f", guardrails=guards)
     for index in range(30):
@@ -92,13 +107,11 @@ def test_more_than_one_gap_in_twenty_is_a_finding_and_whose_it_is(ours, plain, b
         for role, share in shares.items():
             counts = np.zeros(COUNTERS)
             counts[Counter.GENERATED_TOKENS], counts[Counter.FIRST_TOKENS] = 9000, 30
-            counts[Counter.STEPS], counts[Counter.STALLED_STEPS] = 4000, 4000 * share
+            every = (steps or {}).get(role, 4000)
+            counts[Counter.STEPS], counts[Counter.STALLED_STEPS] = every, every * share
             begin = START.timestamp() + 60 * index
             pod = PodWindow(60.0, counts, np.zeros(GAUGES))
             windows[role] = (Window(begin, begin + 60, Answer.OK, "", {role.value: pod}),)
         feed = TargetFeed(target, windows, dict.fromkeys(shares, (Answer.OK, "")))
         watch.observe(datetime.fromtimestamp(START.timestamp() + 60 * (index + 1), UTC), {target.key: feed})
-    found = [one for one in watch.report(target.key).suspicions if one.signal is Signal.STALLS]
-    assert [one.attribution for one in found] == ([] if blame is None else [blame])
-    if found:
-        assert "0.2 s" in found[0].message
+    return [one for one in watch.report(target.key).suspicions if one.signal is Signal.STALLS]

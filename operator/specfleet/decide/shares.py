@@ -86,6 +86,12 @@ class ShareBank:
         ours, plain = _share(events[SPECULATIVE], steps[SPECULATIVE]), _share(events[BASELINE], steps[BASELINE])
         return ours, plain, least
 
+    def control_stalls(self, row: int) -> tuple[bool, bool]:
+        """Of one row: whether the plain arm stalls as well, and whether it surely does not. Both False: not known."""
+        events, steps = self.sums[STALLS, BASELINE][:, [row]]
+        most = wilson_bounds(events, steps, CONTROL_Z, STEP_DISPERSION)[1]
+        return bool(events[0] > STALLED_SHARE * steps[0]), bool(steps[0] > 0 and most[0] <= STALLED_SHARE)
+
     def stalls(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Where more than STALLED_SHARE of the gaps are over the limit."""
         events, steps = self.sums[STALLS, SPECULATIVE][:, rows]

@@ -238,10 +238,11 @@ def _stalls(record: Record, seen_until: float, shares: ShareBank) -> list[Suspic
     if not shares.stalls(rows)[0]:
         return []
     ours, plain, least = (float(value[0]) for value in shares.stalled(rows))
-    if not record.target.arms.get(ArmRole.BASELINE):
-        attribution = Attribution.HISTORICAL
-    else:
-        attribution = Attribution.SHARED if plain > STALLED_SHARE else Attribution.SPECULATION
+    attribution = Attribution.HISTORICAL
+    if record.target.arms.get(ArmRole.BASELINE):
+        # A plain pod that has just come up has shown nothing yet: it proves neither.
+        shared, own = shares.control_stalls(record.row)
+        attribution = Attribution.SHARED if shared else Attribution.SPECULATION if own else Attribution.PENDING
     return [
         Suspicion(
             signal=Signal.STALLS,
