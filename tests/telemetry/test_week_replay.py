@@ -6,7 +6,9 @@ from datetime import timedelta
 import pytest
 from specfleet.api.status import ArmRole, Calibration
 from specfleet.decide.watch import Watch
+from specfleet.decide.watch_report import Answer
 from specfleet.telemetry.collector import Collector
+from specfleet.telemetry.week_replay import WeekReader
 
 from tests.telemetry.fake_server import fake_prometheus
 from tests.telemetry.fleet import play
@@ -100,3 +102,15 @@ def test_a_calibration_of_a_week_is_not_read_again(scene):
     feeds = asyncio.run(scene.collector.tick({scene.server: [scene.target()]}, scene.moment(scene.now)))
     assert feeds[KEY].week_start is None
     assert feeds[KEY].hours == ()
+
+
+def test_hours_that_cannot_be_used_blind_nobody(scene, monkeypatch):
+    def unusable(*arguments):
+        raise IndexError("an answer that nobody has thought of")
+
+    pass_time(scene, DAY)
+    scene.since = scene.moment(T0)
+    restart(scene, 3600)
+    monkeypatch.setattr(WeekReader, "_digest", unusable)
+    ticks(scene, 3)
+    assert scene.watch.report(KEY).answer is Answer.OK

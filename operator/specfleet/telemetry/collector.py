@@ -106,7 +106,11 @@ class Collector:
 
     async def _read(self, server: MetricsServer, members: list[Target], clock: float) -> None:
         client = self._clients.setdefault(server, Prometheus(server))
-        await self._weeks.read(client, members)
+        try:
+            await self._weeks.read(client, members)
+        except Exception:
+            log.exception("%s: the first week of its deployments cannot be read again", server.url)
+            self._weeks.give_up(target.key for target in members)
         for _ in range(SLICES_PER_TICK):
             due = [target for target in members if self._closes(target) <= clock]
             if not due:

@@ -5,7 +5,7 @@ few samples per series and hour, a few hours per tick.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,6 +59,11 @@ class WeekReader:
     def keep_only(self, keys: Collection[Key]) -> None:
         """Forget targets that are gone."""
         self._jobs = {key: job for key, job in self._jobs.items() if key in keys}
+
+    def give_up(self, keys: Iterable[Key]) -> None:
+        """Their weeks begin now: what a server says must not blind the watch of the deployments on other servers."""
+        for key in keys:
+            self._jobs.pop(key, None)
 
     def take(self, key: Key) -> tuple[float | None, tuple[Hour, ...]]:
         """Start of the week and what was read since the last call."""
