@@ -67,8 +67,8 @@ class MeasuredWorld(World):
         return min(float(SCRAPE_SECONDS), super()._next_event(plan, end))
 
     def tick(self, seconds: float) -> None:
-        """Time passes: engines work, and at every fifth second they are scraped."""
-        end = self.now.timestamp() + seconds
+        """Time passes, in whole seconds: engines work, and at every fifth second they are scraped."""
+        end = float(round(self.now.timestamp() + seconds))
         while self.now.timestamp() < end:
             before = self.now.timestamp()
             mark = (before // SCRAPE_SECONDS + 1) * SCRAPE_SECONDS

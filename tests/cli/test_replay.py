@@ -1,6 +1,7 @@
 """explain --replay: decisions of an operator with real telemetry, taken again from what is stored."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -8,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase as Phase_
+from hypothesis import strategies as st
 from specfleet.api.status import Phase
+from specfleet.cli.asking import metrics_server
 from specfleet.cli.main import main
+from specfleet.cli.picture import picture
+from specfleet.cli.replay import Outcome, replay
 
-from tests.cli.measured_world import DECAYED, MeasuredWorld, measured_spec
+from tests.cli.measured_world import DECAYED, GOOD, MeasuredWorld, measured_spec
 from tests.decide.test_road import NEW_ENGINE
 from tests.decide.world import spec_of
 from tests.telemetry.fake_server import FakePrometheus, fake_prometheus
@@ -163,6 +170,62 @@ def test_whatever_the_watch_decides_comes_out_again(
     assert code == 0, found
     for name in expected:
         assert found[name]["outcome"] == "AGREES", found[name]
+
+
+def acceptance_falls(world: MeasuredWorld, factor: float) -> None:
+    world.acceptance = tuple(share / factor for share in GOOD)
+    world.gain = lambda tier, piece: 0.8 if factor > 1.5 else 1.6
+
+
+def steps_take_longer(world: MeasuredWorld, factor: float) -> None:
+    world.speculative_step_seconds *= factor
+
+
+def both_take_longer(world: MeasuredWorld, factor: float) -> None:
+    world.speculative_step_seconds *= factor
+    world.plain_step_seconds *= factor
+
+
+def load_changes(world: MeasuredWorld, factor: float) -> None:
+    world.requests_per_second *= factor
+
+
+def a_pod_dies(world: MeasuredWorld, factor: float) -> None:
+    arm = next(arm for arm in world.arms.values() if arm.pods)
+    arm.pods.pop(int(10 * factor) % len(arm.pods))
+
+
+EVENTS = (acceptance_falls, steps_take_longer, both_take_longer, load_changes, a_pod_dies)
+
+
+@settings(
+    max_examples=int(os.environ.get("SPECFLEET_LIVES", "4")),
+    deadline=None,
+    derandomize=True,
+    phases=[Phase_.explicit, Phase_.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    load=st.sampled_from([2.0, 12.0, 30.0]),
+    step_seconds=st.sampled_from([0.02, 0.03, 0.05]),
+    events=st.lists(
+        st.tuples(st.sampled_from(EVENTS), st.floats(1.1, 3.0), st.integers(60, 900)), min_size=1, max_size=3
+    ),
+)
+def test_no_life_is_contradicted_by_its_own_evidence(
+    load: float, step_seconds: float, events: list[tuple[Callable[[MeasuredWorld, float], None], float, int]]
+) -> None:
+    with fake_prometheus() as fake:
+        world = MeasuredWorld(fake=fake, requests_per_second=load, speculative_step_seconds=step_seconds)
+        world.run(600)
+        for happens, factor, seconds in events:
+            happens(world, factor)
+            world.run(seconds)
+        world.collector.close()
+        seen = picture(world.objects(), None, None, world.now)
+        found = replay(seen, metrics_server(fake.url, world.deployment(), None))
+    assert found
+    assert [one for one in found if one.outcome is Outcome.DISAGREES] == []
 
 
 def test_without_prometheus_only_what_rests_on_benchmarks_is_told(

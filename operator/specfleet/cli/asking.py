@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.cli.stored import UnusableInputError
+from specfleet.decide.counters import TargetFeed
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_report import WatchReport
 from specfleet.decide.watch_target import Target
@@ -29,24 +30,35 @@ def metrics_server(url: str, owner: SpeculativeDeployment, token_file: str | Non
     return MetricsServer(url, bearer_token=token, tenant=tenant, timeout_seconds=TIMEOUT_SECONDS)
 
 
-def ask_watch(server: MetricsServer, target: Target, now: datetime, begin: datetime | None = None) -> WatchReport:
+def ask_watch(
+    server: MetricsServer,
+    target: Target,
+    now: datetime,
+    begin: datetime | None = None,
+    present: Target | None = None,
+) -> WatchReport:
     """The report at `now` of a fresh watch, as after a restart of the operator: it reads the windows again.
 
-    `begin`: from when on it is to have watched; default: as long as an operator reads back.
+    `begin`: from when on it is to have watched; default: as long as an operator reads back. `present`: the target as
+    it is at `now`, where `target` also names pods that are gone by then.
     """
     seconds = None if begin is None else (now - begin).total_seconds() + target.window_seconds
     collector = Collector() if seconds is None else Collector(seconds)
     watch = Watch()
 
-    async def look(then: datetime, at: Target) -> None:
+    async def look(then: datetime, at: Target) -> TargetFeed:
         feeds = await collector.tick({server: [at]}, then)
         watch.observe(then, feeds)
+        return feeds[at.key]
 
     async def read() -> None:
         known = target.calibration.since if target.calibration is not None else target.since
         if begin is not None and begin < min(known, target.since):
             await look(min(target.since, now), replace(target, since=begin))
-        await look(now, target)
+        feed = await look(now, target)
+        if present is not None and present.arms != target.arms:
+            answers = {role: answer for role, answer in feed.answers.items() if role in present.arms}
+            watch.observe(now, {target.key: TargetFeed(present, {}, answers)})
 
     try:
         asyncio.run(read())

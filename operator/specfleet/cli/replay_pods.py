@@ -37,6 +37,8 @@ class SeenPod:
     fingerprint: str
     first: float
     last: float
+    step: float
+    """Seconds between its scrapes."""
     process_start: float
     started: float
     """Answering since: its first sample, or the start of its process when it is older than what was asked for."""
@@ -79,11 +81,19 @@ def serving_pods(server: MetricsServer, obs: Observation, begin: float, end: flo
         step = float(np.median(np.diff(one.times))) if one.times.size > 1 else MISSING_SECONDS
         first, start = float(one.times[0]), float(one.values[finite].max())
         young = first > earliest + NEW_SCRAPES * step
-        pod = SeenPod(name, fingerprint[1], first, float(one.times[-1]), start, max(first, start) if young else start)
+        last, started = float(one.times[-1]), max(first, start) if young else start
+        pod = SeenPod(name, fingerprint[1], first, last, step, start, started)
         known = found.get(name)
         if known is None or pod.last - pod.first > known.last - known.first:
             found[name] = pod
     return sorted(found.values(), key=lambda pod: pod.name)
+
+
+def alive_at(pods: Sequence[SeenPod], at: float) -> list[list[SeenPod]]:
+    """Pods that served at a moment; two answers where one was scraped last just before it."""
+    perhaps = [pod for pod in pods if pod.first <= at and pod.last >= at - 2 * pod.step]
+    surely = [pod for pod in perhaps if pod.last >= at]
+    return [perhaps] if surely in (perhaps, []) else [surely, perhaps]
 
 
 def watched_arms(server: MetricsServer, obs: Observation) -> Observation:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType
 from specfleet.api.status import (
@@ -21,6 +22,7 @@ from specfleet.cli.replay_pods import (
     MISSING_SECONDS,
     DataGoneError,
     SeenPod,
+    alive_at,
     arm_views,
     check_coverage,
     serving_pods,
@@ -75,12 +77,12 @@ class Replayer:
         check_coverage(pods, context, since, at)
         calibration = self._calibration(record, context)
         status = self._status(record, context, calibration, [pod for pod in pods if pod.during(since, at)])
-        alive = [pod for pod in pods if pod.during(at - MISSING_SECONDS, at)]
         tries = []
         # The operator looks whenever a window closes; asked again at other moments, a window may end a little later.
-        for later in (1.0, 1.0 + window):
+        # Where a pod died around then, it may have been seen as alive or not.
+        for later, alive in product((1.0, 1.0 + window), alive_at(pods, at)):
             now = record.time + timedelta(seconds=later)
-            report = self._report(status, pods, now, begin)
+            report = self._report(status, pods, alive, now, begin)
             tries.append(Then(self._decide(status, alive, now, report), report))
             if tries[-1].same_as(record):
                 return tries[-1]
@@ -93,9 +95,16 @@ class Replayer:
         PHASES[status.phase](turn)
         return next(iter(turn.decisions), None)
 
-    def _report(self, status: DeploymentStatus, pods: Sequence[SeenPod], now: datetime, begin: float) -> WatchReport:
-        target = watch_target(self._observation(status, pods, now), status, now)
-        report = ask_watch(self.server, target, now, datetime.fromtimestamp(begin, UTC))
+    def _report(
+        self,
+        status: DeploymentStatus,
+        pods: Sequence[SeenPod],
+        alive: Sequence[SeenPod],
+        now: datetime,
+        begin: float,
+    ) -> WatchReport:
+        target, present = (watch_target(self._observation(status, some, now), status, now) for some in (pods, alive))
+        report = ask_watch(self.server, target, now, datetime.fromtimestamp(begin, UTC), present)
         if report.answer in UNKNOWN_ANSWERS:
             raise DataGoneError(f"{report.answer.value}: {report.message}")
         return report
@@ -151,7 +160,7 @@ class Replayer:
         if min(pod.first for pod in pods) > begin + MISSING_SECONDS:
             raise DataGoneError("what was normal for the arm cannot be worked out again: Prometheus lacks its canary")
         status = self._status(promoted, context, None, [pod for pod in pods if pod.during(since, at)])
-        report = self._report(status, pods, promoted.time + timedelta(seconds=1), begin)
+        report = self._report(status, pods, alive_at(pods, at)[0], promoted.time + timedelta(seconds=1), begin)
         turn = Turn(self._observation(status, pods, promoted.time, report), status)
         promote(turn, "")
         return turn.status.calibration
