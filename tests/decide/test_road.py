@@ -694,7 +694,7 @@ def test_changing_the_engine_and_back_ends_where_it_was(moment: Phase) -> None:
     world.run(600)
     assert world.phase is Phase.SPECULATIVE
     assert world.serving(drafted) == 3
-    qualified = [one for one in world.evidence if one.purpose != "Change"]
+    qualified = [one for one in world.evidence if one.candidate == drafted]
     assert len(qualified) == benchmarks, "the proposer did not have to be measured again"
     assert not world.lost
 

@@ -224,3 +224,55 @@ def test_a_change_whose_spare_pods_are_taken_away_while_it_is_measured_goes_to_t
     assert world.status is not None
     assert world.status.benchmark is None
     assert not world.lost
+
+
+def test_where_a_proposer_serves_that_of_the_new_engine_is_measured_before_it_gives_way() -> None:
+    world = promoted()
+    world.change(engine=NEW_ENGINE)
+    old = next(fingerprint for (fingerprint, bench), arm in world.arms.items() if arm.role is ArmRole.SPECULATIVE)
+    assert world.run(7200, until=lambda one: bool(one.decisions("TryRevision"))), world.story()
+    assert purposes(world) == ["Qualify", "Change"], (
+        "of the old engine; then the change, then the new engine's proposer"
+    )
+    assert [one.purpose for one in world.evidence] == ["Qualify"] * 3 + ["Change"] * 3 + ["Qualify"] * 3
+    assert world.serving(old) == 3, "users keep what they have while all of it is measured"
+    assert world.run(7200, until=lambda one: bool(one.decisions("AdoptRevision"))), world.story()
+    adopted = world.now
+    assert world.run(7200, until=lambda one: len(one.decisions("StartCanary")) == 2), world.story()
+    assert (world.now - adopted).total_seconds() < 120, "nothing is left to measure"
+    world.run_to(Phase.SPECULATIVE)
+    assert not world.lost
+
+
+def test_several_proposers_of_a_new_engine_are_searched_and_confirmed_before_it_gives_way() -> None:
+    draft = {"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "revision": "ada412b"}
+    listed = {"candidates": [{"method": "eagle3", "draft": draft, "numSpeculativeTokensRange": {"min": 2, "max": 3}}]}
+    world = promoted(speculation=listed)
+    begun = len(world.evidence)
+    world.change(engine=NEW_ENGINE)
+    assert world.run(7200, until=lambda one: bool(one.decisions("TryRevision"))), world.story()
+    assert list(dict.fromkeys(one.purpose for one in world.evidence[begun:])) == ["Change", "Qualify", "Confirm"]
+    assert world.status is not None
+    assert any(one.confirmed for one in world.status.trials)
+    world.run_to(Phase.BASELINE, 7200)
+    world.run_to(Phase.SPECULATIVE)
+
+
+def test_a_proposer_that_cannot_be_measured_beside_what_serves_keeps_no_engine_from_its_canary() -> None:
+    world = promoted()
+    world.change(engine=NEW_ENGINE)
+    assert world.run(7200, until=lambda one: len(one.evidence) == 6), world.story()
+    world.run(3)
+    world.job_fails = True
+    world.run_to(Phase.CANARY, 3600)
+    assert world.decisions("TryRevision")
+    world.job_fails = False
+    world.run_to(Phase.SPECULATIVE, 14400)
+
+
+def test_where_nothing_is_promoted_a_new_engine_does_not_wait_for_its_proposer() -> None:
+    world = World(gain=lambda tier, piece: 0.8)
+    world.run(1200)
+    world.change(engine=NEW_ENGINE)
+    assert world.run(7200, until=lambda one: bool(one.decisions("TryRevision"))), world.story()
+    assert [one.purpose for one in world.evidence] == ["Qualify"] * 3 + ["Change"] * 3

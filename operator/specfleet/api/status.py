@@ -352,8 +352,10 @@ class DeploymentStatus(StatusModel):
     def needed_benchmarks(self) -> frozenset[str]:
         """Ids of benchmarks whose evidence decisions rest on: that in flight, those of an open search, and the
         confirmation of what serves."""
-        promoted = self.stable is not None and self.stable.speculative is not None
-        listed = [] if self.search is None or promoted else [one.benchmark for one in self.search.candidates]
+        searched = self.search.candidates if self.search is not None else []
+        promoted = self.stable.speculative if self.stable is not None else None
+        over = promoted in {one.fingerprint for one in searched}
+        listed = [] if over else [one.benchmark for one in searched]
         in_flight = [self.benchmark.id, self.benchmark.capacity_from] if self.benchmark is not None else []
         confirmed = [self.search.confirmation] if self.search is not None else []
         return frozenset(one for one in (*listed, *in_flight, *confirmed) if one is not None)

@@ -1,10 +1,11 @@
-"""A changed model or engine is measured before a user's request meets it, and summed up when its proposer has been."""
+"""A changed model or engine, and what drafts on it, are measured before a user's request meets them."""
 
-from specfleet.api.status import ArmRole, ChangeStatus, Phase, TrialStatus, Verdict
+from specfleet.api.status import ArmRole, ChangeStatus, Verdict
 from specfleet.decide import measure
+from specfleet.decide.conclusions import conclude, refuse_candidate
 from specfleet.decide.evidence import BenchmarkVerdict
-from specfleet.decide.three_way import CHANGE_PAIRS, Serve, compare_three
-from specfleet.decide.trials import next_candidate, progress_of
+from specfleet.decide.three_way import CHANGE_PAIRS, Serve
+from specfleet.decide.trials import best_passed, confirm, is_search, next_candidate, progress_of, qualify, round_over
 from specfleet.decide.turn import Turn
 
 
@@ -61,18 +62,53 @@ def _note(turn: Turn, outcome: BenchmarkVerdict) -> bool:
     return outcome.verdict is not Verdict.FAIL
 
 
-def sum_up(turn: Turn, trial: TrialStatus | None, final: bool) -> None:
-    """The three-way comparison, once it is known what speculation does on the changed engine.
+def proposers_measured(turn: Turn) -> bool:
+    """Whether nothing is left to measure before the changed engine meets users.
 
-    `trial` None: the changed revision does not speculate. `final`: this trial is the last word (the winner, confirmed
-    where that is needed).
+    Where a proposer serves now, those of the changed revision are measured before it gives way: else users would have
+    plain decoding for as long as a benchmark takes. What keeps that from being measured keeps no engine from its
+    canary; it is measured afterwards then.
     """
-    change = turn.status.change
     stable = turn.status.stable
-    if change is None or stable is None or change.baseline != stable.baseline or turn.status.phase is Phase.DEPLOYING:
-        return
-    if not final and next_candidate(turn) is not None:
-        return
-    outcome = compare_three(change, trial)
-    turn.decide("CompareThree", outcome.reason, f"{outcome.serve.value} serves: {outcome.message}")
-    turn.set(change=change.model_copy(update={"serve": outcome.serve.value}))
+    if stable is None or stable.speculative is None or turn.spec.remedies.on_change != "Rebenchmark":
+        return True
+    progress = turn.status.benchmark
+    if progress is None:
+        return not _start_next(turn)
+    candidate = turn.obs.wanted(progress.candidate)
+    outcome = measure.advance(turn)
+    if candidate is None or candidate.refusals:
+        turn.set(benchmark=None)
+        return not _start_next(turn)
+    if outcome is None:
+        turn.look_again(10)
+        return False
+    if isinstance(outcome, measure.Interruption) and outcome.role is not ArmRole.SPECULATIVE:
+        turn.decide("MeasureLater", outcome.fault.reason, f"{candidate.label}: {outcome.fault.message}")
+        return True
+    if isinstance(outcome, measure.RoundOver):
+        round_over(turn)
+    elif isinstance(outcome, measure.Interruption):
+        refuse_candidate(turn, candidate, outcome.fault)
+    elif conclude(turn, candidate, outcome) is None:
+        return True
+    turn.set(benchmark=None)
+    return not _start_next(turn)
+
+
+def _start_next(turn: Turn) -> bool:
+    """Begin what has to be measured next, if anything has."""
+    candidate, winner = next_candidate(turn), best_passed(turn)
+    if candidate is not None:
+        progress = qualify(turn, candidate)
+    elif winner is not None and is_search(turn) and not winner[0].confirmed:
+        candidate = winner[1]
+        progress = confirm(turn, candidate)
+    else:
+        return False
+    if progress.round_pairs is None and progress.pairs_done == 0:
+        said = f"{candidate.label} on the changed engine against plain decoding: up to {progress.pairs_planned} pairs"
+        turn.decide("StartBenchmark", progress.purpose, said)
+    turn.set(benchmark=progress)
+    turn.look_again(2)
+    return True

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.speculation import Proposer
-from specfleet.api.status import BenchmarkProgress, SearchCandidate, SearchStatus, Verdict
+from specfleet.api.status import BenchmarkProgress, SearchCandidate, SearchStatus, TrialStatus, Verdict
 from specfleet.decide import search
 from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.observation import Observation, WantedArm
@@ -23,6 +23,24 @@ def next_candidate(turn: Turn) -> WantedArm | None:
     if isinstance(step, SearchDone) and step.finalists:
         return None
     return next(iter(_untried(turn)), None)
+
+
+def best_passed(turn: Turn) -> tuple[TrialStatus, WantedArm] | None:
+    """The best candidate that passed and is still asked for; a confirmed one was the best when it was chosen."""
+    passed = sorted(
+        (one for one in turn.status.trials if one.verdict is Verdict.PASS),
+        key=lambda one: (not one.confirmed, -(one.gain_ratio or 0.0)),
+    )
+    found = ((one, turn.obs.wanted(one.fingerprint)) for one in passed)
+    return next(((one, arm) for one, arm in found if arm is not None and not arm.refusals), None)
+
+
+def confirm(turn: Turn, candidate: WantedArm) -> BenchmarkProgress:
+    """Progress of the winner's run on fresh pairs."""
+    progress = progress_of(turn, candidate, "Confirm", turn.spec.benchmark.pairs)
+    if turn.status.search is not None:
+        turn.set(search=turn.status.search.model_copy(update={"confirmation": progress.id}))
+    return progress
 
 
 def is_search(turn: Turn) -> bool:

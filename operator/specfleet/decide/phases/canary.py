@@ -1,12 +1,12 @@
 """Canary: traffic moves step by step; each step is judged at matched load, with a minimum of requests."""
 
 from specfleet.api.status import ArmRole, Calibration, Phase, RevisionStatus, Verdict
+from specfleet.decide.conclusions import sum_up
 from specfleet.decide.exchange import exchange
 from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.gates import first_unmet, fruitless_seconds, least_requests, step_gates
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.resume import resume
-from specfleet.decide.revision_trial import sum_up
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
@@ -129,7 +129,7 @@ def promote(turn: Turn, message: str) -> None:
     if wanted is not None and wanted.role is ArmRole.BASELINE:
         turn.decide("AdoptRevision", "RevisionPassed", message, Verdict.PASS)
         adopted = RevisionStatus(name=turn.status.revision or "", baseline=candidate)
-        turn.set(stable=adopted, trials=[], search=None, recommendation=None)
+        turn.set(stable=adopted)
         turn.enter(Phase.BASELINE, "RevisionPassed", candidate=None, step=None, step_since=None, calibration=None)
         if not turn.obs.proposers:
             sum_up(turn, None, final=True)

@@ -5,7 +5,7 @@ from specfleet.decide.faults import no_room, start_fault
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.phases.speculative import guard_promoted
 from specfleet.decide.resume import resume
-from specfleet.decide.revision_trial import screened
+from specfleet.decide.revision_trial import proposers_measured, screened
 from specfleet.decide.turn import Turn
 
 
@@ -69,9 +69,11 @@ def _next(turn: Turn) -> None:
 
 def _measured(turn: Turn) -> None:
     """One pod of the changed engine answers: measure it against what serves, then let it meet users step by step."""
-    passed = screened(turn)
+    progress = turn.status.benchmark
+    measuring_proposers = progress is not None and progress.purpose != "Change"
+    passed = True if measuring_proposers else screened(turn)
     change = turn.status.change
-    if passed:
+    if passed and proposers_measured(turn):
         turn.decide("TryRevision", "RevisionProven", "the changed engine answers as asked; its canary starts")
         turn.enter(
             Phase.CANARY,

@@ -9,7 +9,7 @@ from specfleet.decide.observation import WantedArm
 from specfleet.decide.phases.speculative import guard_promoted
 from specfleet.decide.resume import resume
 from specfleet.decide.traffic import follow_traffic, try_again_on_other_traffic
-from specfleet.decide.trials import is_search, next_candidate, progress_of, qualify
+from specfleet.decide.trials import best_passed, confirm, is_search, next_candidate, progress_of, qualify
 from specfleet.decide.turn import Turn
 
 HOLD_SECONDS = 600.0
@@ -24,7 +24,7 @@ def baseline(turn: Turn) -> None:
         return
     follow_traffic(turn)
     try_again_on_other_traffic(turn)
-    candidate, winner = next_candidate(turn), _winner(turn)
+    candidate, winner = next_candidate(turn), best_passed(turn)
     if (candidate is None and winner is None) or turn.spec.paused or turn.obs.fleet.breaker_open:
         return
     if not _may_start(turn):
@@ -54,16 +54,6 @@ def _may_start(turn: Turn) -> bool:
     return False
 
 
-def _winner(turn: Turn) -> tuple[TrialStatus, WantedArm] | None:
-    """The best candidate that passed and is still asked for; a confirmed one was the best when it was chosen."""
-    passed = sorted(
-        (one for one in turn.status.trials if one.verdict is Verdict.PASS),
-        key=lambda one: (not one.confirmed, -(one.gain_ratio or 0.0)),
-    )
-    found = ((one, turn.obs.wanted(one.fingerprint)) for one in passed)
-    return next(((one, arm) for one, arm in found if arm is not None and not arm.refusals), None)
-
-
 def _start_canary(turn: Turn, winner: TrialStatus) -> None:
     turn.decide("StartCanary", "BenchmarkPassed", f"{winner.proposer} goes to canary", Verdict.PASS)
     turn.act()
@@ -79,13 +69,15 @@ def _start_canary(turn: Turn, winner: TrialStatus) -> None:
 
 def has_trial(turn: Turn) -> bool:
     """Whether the revision has something left to try: a candidate without a verdict, or one that passed."""
-    return next_candidate(turn) is not None or _winner(turn) is not None
+    return next_candidate(turn) is not None or best_passed(turn) is not None
 
 
 def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple[str, ...] = ()) -> None:
     """Begin a benchmark, or a candidate's next stretch of a search."""
     if purpose == "Qualify":
         progress = qualify(turn, candidate)
+    elif purpose == "Confirm":
+        progress = confirm(turn, candidate)
     else:
         progress = progress_of(turn, candidate, purpose, turn.spec.benchmark.pairs)
     progress = progress.model_copy(update={"cells": list(cells)})
@@ -95,8 +87,6 @@ def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple
         if cells:
             message += f" in {', '.join(cells)}"
         turn.decide("StartBenchmark", purpose, message)
-    if purpose == "Confirm" and turn.status.search is not None:
-        turn.set(search=turn.status.search.model_copy(update={"confirmation": progress.id}))
     if purpose == "Suspicion":
         turn.set(benchmark=progress)
     else:
