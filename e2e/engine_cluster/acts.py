@@ -22,7 +22,7 @@ from e2e.road.traffic_process import TrafficProcess
 from e2e.road.verify import benchmarks, operator_metrics
 from e2e.scenarios.stage import LOGS, Stage, performed
 
-SERVE_SECONDS = 400.0
+SERVE_SECONDS = 600.0
 BENCHMARK_SECONDS = 1500.0
 CANARY_SECONDS = 600.0
 RATE = 0.6

@@ -13,7 +13,7 @@ from e2e.engine_cluster.deployments import SPACE, deep
 from e2e.engine_cluster.streams import HANGS_SECONDS, PodStream
 from e2e.road.access import Access, Object, wait_until
 
-TOKENS = 600
+TOKENS = 1500
 STREAMS = 3
 BARE_GRACE_SECONDS = 30
 END_SECONDS = 240.0
@@ -58,9 +58,12 @@ def streams_while_deleted(access: Access, name: str, address: str) -> Sequence[P
     for one in streams:
         assert one.started.wait(60), "no stream began"
     access.kubectl("delete", "pod", name, "-n", SPACE, "--wait=false")
+    open_then = [one.chunks for one in streams if not one.done]
+    assert len(open_then) == STREAMS, "the streams ended before the pod was deleted: they prove nothing"
     for one in streams:
         one.wait(END_SECONDS if NAMES[name] else BARE_GRACE_SECONDS + HANGS_SECONDS)
-    print(f"\n{name}: " + "; ".join(one.end for one in streams), flush=True)
+    ends = "; ".join(one.end for one in streams)
+    print(f"\n{name}: deleted after {open_then} chunks; {ends}", flush=True)
     return streams
 
 
