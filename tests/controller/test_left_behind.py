@@ -1,5 +1,6 @@
 """What stays in the way for long: it keeps nothing else from being written, and is told once."""
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from specfleet.api.status import Phase
 from specfleet.controller.failures import Failures
 from specfleet.kube import kinds
 from specfleet.kube.aio import AioKubeApi
-from specfleet.kube.port import ConflictError, UnavailableError
+from specfleet.kube.port import ConflictError, InvalidError, UnavailableError
 
 from tests.controller.test_reconcile import Operator, Stage, in_phase, live, on_stage
 
@@ -104,6 +105,33 @@ def test_a_failure_that_lasts_is_written_once_and_taken_back_when_it_is_over(on_
         await turn()
         await turn()
         assert await stalled() == "Progressing"
+        await operator.stop()
+
+    on_stage(work)
+
+
+def test_a_refusal_whose_words_change_with_every_try_is_told_once(on_stage: Callable[..., None]) -> None:
+    class Refused(Refusing):
+        tries = 0
+
+        async def apply(self, manifest: RawObject) -> RawObject:
+            if manifest["kind"] == "Service":
+                self.tries += 1
+                raise InvalidError(f"PATCH services: 422: denied, request {uuid.uuid4()} at try {self.tries}", 422)
+            return await self._api.apply(manifest)
+
+    async def work(stage: Stage) -> None:
+        await stage.begin()
+        operator = await Operator.start(stage)
+        refusing: Any = Refused(stage.api)
+        operator.reconciler._api = refusing
+        for _ in range(5):
+            await operator.turn()
+        before = await stage.body()
+        assert any("denied" in one for one in before["status"]["warnings"])
+        for _ in range(5):
+            await operator.turn()
+        assert (await stage.body())["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
         await operator.stop()
 
     on_stage(work)

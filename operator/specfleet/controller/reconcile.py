@@ -8,7 +8,8 @@ Reading before acting costs a few requests per action and makes a stale or gappy
 
 import asyncio
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -34,6 +35,9 @@ from specfleet.resources.metadata import base_labels
 
 EVENT_LIFE_SECONDS = 3600.0
 """The API server keeps Events for an hour by default: older ones are not told again."""
+
+_VARYING = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\w*\d\w*")
+"""Numbers, times and identifiers in the words of an admission webhook."""
 
 log = logging.getLogger(__name__)
 
@@ -138,10 +142,11 @@ class Reconciler:
         for decision in plan.decisions:
             await self._event(build_event(obs.deployment, decision))
         before = self._fleet.refused.get(key, ())
-        self._fleet.refused[key] = tuple(refused)
+        told = _as_told(refused, before)
+        self._fleet.refused[key] = told
         if leaving is not None:
             raise leaving
-        return before != tuple(refused)
+        return before != told
 
     async def _write_child(self, key: Key, owner: SpeculativeDeployment, manifest: RawObject) -> None:
         if manifest["kind"] in CREATED_ONCE:
@@ -188,6 +193,13 @@ class Reconciler:
         for decision in plan.decisions:
             log.info("%s/%s %s %s: %s", owner.namespace, owner.name, decision.action, decision.reason, decision.message)
             self._metrics.count_decision(owner.namespace, owner.name, decision)
+
+
+def _as_told(refused: Iterable[str], before: Iterable[str]) -> tuple[str, ...]:
+    """Refusals in the words in which they were told first: a request number that changes with every try would be
+    written into status, and the write would bring about the next try."""
+    known = {_VARYING.sub("", one): one for one in before}
+    return tuple(known.get(_VARYING.sub("", one), one) for one in refused)
 
 
 __all__ = ["Reconciler", "UnreadableError"]
