@@ -16,6 +16,7 @@ from specfleet.decide.plan import JobIntent
 from specfleet.resources import monitoring, revision, workloads
 from specfleet.resources.benchmark_job import benchmark_job, config_map
 from specfleet.resources.evidence import speculative_benchmark
+from specfleet.resources.pods import READY_TIMEOUT
 from specfleet.resources.preflight_job import preflight_job
 from specfleet.resources.route import accepted, http_route, read_weights
 
@@ -345,6 +346,13 @@ def test_the_arms_differ_in_speculation_and_fingerprint_alone() -> None:
     assert {field for field in set(one) | set(other) if one.get(field) != other.get(field)} == {"args", "env"}
     changed = [a["name"] for a, b in zip(one["env"], other["env"], strict=True) if a != b]
     assert changed == ["SPECFLEET_FINGERPRINT"]
+
+
+@pytest.mark.parametrize(("given", "wanted_seconds"), [([], "900"), ([{"name": READY_TIMEOUT, "value": "50"}], "50")])
+def test_the_engine_gives_itself_as_long_to_start_as_we_give_it(given: list[RawObject], wanted_seconds: str) -> None:
+    engine = {"image": "vllm/vllm-openai:v0.32.0", "startupTimeoutSeconds": 900, "env": given}
+    container = arm(deployment(engine=engine))["spec"]["template"]["spec"]["containers"][0]
+    assert [one["value"] for one in container["env"] if one["name"] == READY_TIMEOUT] == [wanted_seconds]
 
 
 def test_users_labels_cannot_take_the_place_of_ours() -> None:

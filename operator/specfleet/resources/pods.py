@@ -20,6 +20,9 @@ KEEP_ALIVE = "VLLM_HTTP_TIMEOUT_KEEP_ALIVE"
 KEEP_ALIVE_SECONDS = "3900"
 """Longer than a gateway keeps idle connections (Envoy: one hour). vLLM's 5 s make it close a connection just as the
 gateway sends a request on it: 503 now and then, seen at 6 requests/s without any switch."""
+READY_TIMEOUT = "VLLM_ENGINE_READY_TIMEOUT_S"
+"""The engine ends itself when its core is not up after this long, 600 s by default: a slow start of a large model would
+look like a crash loop long before startupTimeoutSeconds is over."""
 DRAIN_SETTLE_SECONDS = SETTLE_SECONDS + 1
 
 
@@ -126,10 +129,10 @@ def _environment(spec: DeploymentSpec, engine: EngineArm) -> list[RawObject]:
         "SPECFLEET_DRAIN_SECONDS": str(spec.engine.drain_timeout_seconds),
         "SPECFLEET_SETTLE_SECONDS": f"{DRAIN_SETTLE_SECONDS:g}",
     }
-    own = [{"name": name, "value": value} for name, value in values.items()]
-    if not any(one.get("name") == KEEP_ALIVE for one in spec.engine.env):
-        own.append({"name": KEEP_ALIVE, "value": KEEP_ALIVE_SECONDS})
-    return own
+    given = {one.get("name") for one in spec.engine.env}
+    defaults = {KEEP_ALIVE: KEEP_ALIVE_SECONDS, READY_TIMEOUT: str(spec.engine.startup_timeout_seconds)}
+    values |= {name: value for name, value in defaults.items() if name not in given}
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _placement(template: TemplateSpec) -> RawObject:

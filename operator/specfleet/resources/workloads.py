@@ -11,7 +11,7 @@ from specfleet.resources.metadata import base_labels, child, pod_labels
 from specfleet.resources.pods import pod_template, selector
 
 BUILDER = f"{labels.DEPLOYMENT.split('/', maxsplit=1)[0]}/builder"
-BUILDER_VERSION = "1"
+BUILDER_VERSION = "2"
 """Raised when the pod template that is built for the same spec changes: running arms then keep the template they have,
 so that an upgrade of the operator never restarts a fleet."""
 
