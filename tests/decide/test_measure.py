@@ -191,3 +191,20 @@ def test_fresh_pods_half_way_wait_in_a_full_cluster_for_the_worn_ones_to_go() ->
     assert len(world.decisions("StartBenchmark")) == 1
     assert not world.decisions("Hold")
     assert not world.lost
+
+
+@pytest.mark.parametrize(
+    ("template", "engine", "gpus"),
+    [
+        ({"resources": {"limits": {"nvidia.com/gpu": "8"}}}, {"tensorParallelSize": 8}, 8),
+        ({"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "four"}]}, {"tensorParallelSize": 4}, 4),
+        ({"resources": {"limits": {"cpu": "4"}}}, {}, 1),
+    ],
+    ids=["eight devices", "claims that hide the number", "no accelerator"],
+)
+def test_gpu_hours_count_every_device_of_a_pod(template: dict[str, Any], engine: dict[str, Any], gpus: int) -> None:
+    world = World(spec=spec_of(template=template, engine={**spec_of()["engine"], **engine}))
+    world.run_to(Phase.CANARY)
+    assert {one.gpu_seconds for one in world.evidence} == {30.0 * gpus}, "two pods for 15 s"
+    assert world.status is not None
+    assert world.status.gpu_hours_spent == pytest.approx(3 * 30.0 * gpus / 3600, abs=0.001)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from specfleet.api import names
+from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress, Verdict
 from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, criteria, judge
@@ -21,6 +22,7 @@ from specfleet.decide.search import error_shares
 from specfleet.decide.three_way import CHANGE_PAIRS, rule_of
 from specfleet.decide.turn import Turn
 from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, units
+from specfleet.engine.devices import devices_asked
 
 JOB_RETRIES = 3
 NAMES_KEPT = 32
@@ -119,7 +121,7 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
         turn.set(benchmark=progress)
         return
     finished = job.finished or turn.now
-    seconds = (finished - job.started).total_seconds() * len(unit.roles)
+    seconds = (finished - job.started).total_seconds() * len(unit.roles) * gpus_per_pod(turn.spec)
     wanted = turn.obs.wanted(progress.candidate)
     reference = fingerprints(turn.obs, progress)[ArmRole.BASELINE]
     bench = turn.obs.bench_arm(progress.candidate) or turn.obs.bench_arm(reference)
@@ -146,6 +148,14 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
     )
     turn.record.append(evidence)
     turn.set(benchmark=progress.model_copy(update={"retries": 0}))
+
+
+def gpus_per_pod(spec: DeploymentSpec) -> int:
+    """Accelerators that one engine pod holds; where nobody can count them (DRA claims), as many as the engine uses."""
+    devices, engine = devices_asked(spec.template), spec.engine
+    if devices.count is not None:
+        return max(1, devices.count)
+    return engine.tensor_parallel_size * engine.pipeline_parallel_size * engine.data_parallel_size
 
 
 def _candidates(turn: Turn, progress: BenchmarkProgress) -> int:
