@@ -100,23 +100,23 @@ class PairColumns:
         self._allocate(rows)
 
     def _allocate(self, rows: int) -> None:
-        self.windows = np.zeros((2, rows), np.intp)
-        self.sums = np.zeros((2, 4, rows))
-        self.moments = np.zeros((2, 4, 4, rows))
-        self.counts = np.zeros((2, COUNTERS, rows))
-        self.pod_seconds = np.zeros((2, rows))
+        self.windows = np.zeros((rows, 2), np.intp)
+        self.sums = np.zeros((rows, 2, 4))
+        self.moments = np.zeros((rows, 2, 4, 4))
+        self.counts = np.zeros((rows, 2, COUNTERS))
+        self.pod_seconds = np.zeros((rows, 2))
 
     def grow(self, rows: int) -> None:
         """Make room; the old rows keep their sums."""
-        old, count = dict(self.__dict__), self.windows.shape[-1]
+        old, count = dict(self.__dict__), self.windows.shape[0]
         self._allocate(rows)
         for name, array in old.items():
-            getattr(self, name)[..., :count] = array
+            getattr(self, name)[:count] = array
 
     def clear(self, row: int) -> None:
         """Begin anew."""
         for array in self.__dict__.values():
-            array[..., row] = 0
+            array[row] = 0
 
     def add(self, rows: NDArray[np.intp], counts: Floats, pod_seconds: Floats) -> None:
         """One window of each row: (2, COUNTERS, n) deltas and (2, n) pod-seconds; only where both were measured."""
@@ -125,8 +125,8 @@ class PairColumns:
             rows, counts, pod_seconds = rows[both], counts[..., both], pod_seconds[:, both]
         if not rows.size:
             return
-        self.counts[..., rows] += counts
-        self.pod_seconds[:, rows] += pod_seconds
+        self.counts[rows] += counts.transpose(2, 0, 1)
+        self.pod_seconds[rows] += pod_seconds.T
         decoded = np.stack([decoded_tokens(counts[0]), decoded_tokens(counts[1])])
         for kind, (seconds, units) in enumerate(
             (
@@ -134,25 +134,25 @@ class PairColumns:
                 (counts[:, Counter.TTFT_SECONDS], counts[:, Counter.FIRST_TOKENS]),
             )
         ):
-            pair = np.stack([seconds[0], units[0], seconds[1], units[1]])
-            good = (pair > 0).all(axis=0)
-            some, pair = (rows, pair) if good.all() else (rows[good], pair[:, good])
-            self.windows[kind, some] += 1
-            self.sums[kind][:, some] += pair
-            self.moments[kind][:, :, some] += pair[:, None] * pair[None]
+            pair = np.stack([seconds[0], units[0], seconds[1], units[1]], axis=1)
+            good = (pair > 0).all(axis=1)
+            some, pair = (rows, pair) if good.all() else (rows[good], pair[good])
+            self.windows[some, kind] += 1
+            self.sums[some, kind] += pair
+            self.moments[some, kind] += pair[:, :, None] * pair[:, None]
 
     def at(self, row: int) -> PairedTotals:
         """One deployment's."""
         tpot, ttft = (
-            _Ratio(int(self.windows[kind, row]), self.sums[kind, :, row].copy(), self.moments[kind, :, :, row].copy())
+            _Ratio(int(self.windows[row, kind]), self.sums[row, kind].copy(), self.moments[row, kind].copy())
             for kind in (0, 1)
         )
-        return PairedTotals(tpot, ttft, self.counts[..., row].copy(), self.pod_seconds[:, row].copy())
+        return PairedTotals(tpot, ttft, self.counts[row].copy(), self.pod_seconds[row].copy())
 
     def seems_slower(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Where the TPOT ratio itself is above 1: without that no lower bound of it can be."""
-        ours, units, plain, plain_units = self.sums[0][:, rows]
-        return np.asarray((self.windows[0, rows] >= MIN_WINDOWS) & (ours * plain_units > plain * units))
+        ours, units, plain, plain_units = self.sums[rows, 0].T
+        return np.asarray((self.windows[rows, 0] >= MIN_WINDOWS) & (ours * plain_units > plain * units))
 
 
 @dataclass(frozen=True, slots=True)

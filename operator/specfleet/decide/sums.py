@@ -53,7 +53,8 @@ class Sums:
 
     def _allocate(self, slots: int) -> None:
         self.start, self.end = np.full(slots, np.nan), np.full(slots, np.nan)
-        self.counts = np.zeros((COUNTERS, slots))
+        self.counts = np.zeros((slots, COUNTERS))
+        """A slot is one run of memory: slots are picked, counters are not."""
         self.pod_seconds, self.running_seconds = np.zeros(slots), np.zeros(slots)
         self.kv_cache = np.full(slots, np.nan)
         self.pods = np.zeros(slots, np.intp)
@@ -64,13 +65,13 @@ class Sums:
         old, count = dict(self.__dict__), len(self)
         self._allocate(slots)
         for name, array in old.items():
-            getattr(self, name)[..., :count] = array
+            getattr(self, name)[:count] = array
 
     def clear(self, slots: Slots) -> None:
         """Begin anew."""
         self.start[slots] = self.end[slots] = self.kv_cache[slots] = np.nan
         self.pod_seconds[slots] = self.running_seconds[slots] = 0.0
-        self.counts[:, slots] = 0.0
+        self.counts[slots] = 0.0
         self.pods[slots] = 0
         self.answers[slots] = NO_WINDOW
 
@@ -87,7 +88,7 @@ class Sums:
             slots, part = slots[seen], part.of(seen)
         self.start[slots] = np.where(np.isnan(self.start[slots]), part.start, self.start[slots])
         self.end[slots] = part.end
-        self.counts[:, slots] += part.counts
+        self.counts[slots] += part.counts.T
         self.pod_seconds[slots] += part.pod_seconds
         self.running_seconds[slots] += part.running_seconds
         self.kv_cache[slots] = np.fmax(self.kv_cache[slots], part.kv_cache)
@@ -101,7 +102,7 @@ class Sums:
         return ArmTotals(
             start=None if np.isnan(start) else start,
             end=None if np.isnan(start) else float(self.end[slot]),
-            counts=self.counts[:, slot].copy(),
+            counts=self.counts[slot].copy(),
             pod_seconds=float(self.pod_seconds[slot]),
             running_seconds=float(self.running_seconds[slot]),
             kv_cache=float(self.kv_cache[slot]),
@@ -154,7 +155,7 @@ class Batch:
         count = np.zeros(groups, np.intp)
         if first.size:
             stacked = np.concatenate([pods.counts, pods.pod_seconds[None], pods.running_seconds[None]])
-            sums[:, filled] = np.add.reduceat(stacked, first, axis=1)
+            sums[:, filled] = np.add.reduceat(np.ascontiguousarray(stacked.T), first, axis=0).T
             kv_cache[filled] = np.fmax.reduceat(pods.kv_cache, first)
             count[filled] = np.diff(first, append=self.pod_group.size)
         return Part(
