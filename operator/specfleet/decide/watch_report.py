@@ -113,7 +113,6 @@ class Suspicion:
     observed: float | None = None
     expected: float | None = None
     pod: str | None = None
-    tier: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
