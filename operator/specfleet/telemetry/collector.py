@@ -31,6 +31,9 @@ LOOK_BACK_SCRAPES = 4
 INGESTION_SECONDS = 5.0
 """A window is closed this long after its end (less where scrapes are closer): samples need time to arrive."""
 
+FIRST_SCRAPE_SECONDS = 180.0
+"""A new pod is scraped only once a PodMonitor has become configuration and the server has read it again: minutes."""
+
 log = logging.getLogger(__name__)
 
 
@@ -222,7 +225,7 @@ def _answer(target: Target, role: ArmRole, states: Mapping[str, PodState], clock
     answer, message = arm_answer(states, clock, target.window_seconds)
     if answer is Answer.TARGET_DOWN and target.arms[role]:
         born = [pod.started_at.timestamp() for pod in target.arms[role] if pod.started_at is not None]
-        if born and clock - max(born) < 2 * target.window_seconds:
+        if born and clock - max(born) < max(FIRST_SCRAPE_SECONDS, 2 * target.window_seconds):
             return Answer.INSUFFICIENT, "the pods are too young to have been scraped"
     return answer, message
 
