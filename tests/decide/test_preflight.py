@@ -156,6 +156,17 @@ def test_a_retry_after_the_files_were_put_there_looks_again() -> None:
     world.run_to(Phase.SPECULATIVE)
 
 
+def test_a_rebenchmark_of_what_the_files_refuse_names_the_command_that_looks_again() -> None:
+    world = world_of(found("DraftMissing", "spec.speculation.draft.model"))
+    world.run(600)
+    world.command = Command("rebenchmark", "n1")
+    world.run(60)
+    assert world.status is not None
+    assert world.status.command is not None
+    assert not world.status.command.accepted
+    assert "retry" in world.status.command.message
+
+
 def test_a_pause_ends_the_look_and_its_end_begins_it_again() -> None:
     world = world_of(MISSING)
     world.preflight_runs = False

@@ -1,5 +1,6 @@
 """A person's commands, by annotation with a nonce: each is answered once, in status, whatever happens in between."""
 
+from specfleet.api.preflight import PreflightOutcome
 from specfleet.api.status import CommandAnswer, Phase
 from specfleet.decide.phases.canary import promote
 from specfleet.decide.phases.deploying import refuse
@@ -73,7 +74,10 @@ def _rebenchmark(turn: Turn) -> str | None:
     if phase in (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED):
         candidate = next((arm for arm in turn.obs.proposers if not arm.refusals), None)
         if candidate is None:
-            return "nothing can be measured: no usable proposer in the spec"
+            known = turn.status.preflight
+            again = known is not None and known.outcome is PreflightOutcome.REFUSED
+            hint = "; retry looks at the models' files again" if again else ""
+            return f"nothing can be measured: no usable proposer in the spec{hint}"
         turn.set(trials=[], search=None, preflight=None)
         start_benchmark(turn, candidate, "Qualify")
         return None
