@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from specfleet.api.status import DeploymentStatus, Phase
+from specfleet.api.status import DeploymentStatus
 from specfleet.decide.observation import FleetView
 
-ROLLED = (Phase.ROLLING_BACK, Phase.ROLLED_BACK, Phase.EXHAUSTED)
+ROLL_BACK = "RollBack"
+"""Action of the decision that takes traffic off an arm (rollback.start_rollback)."""
 BREAKER_COUNT = 3
 BREAKER_SHARE = 0.2
 BREAKER_WINDOW = timedelta(hours=1)
@@ -16,15 +17,17 @@ BY_PERSON = ("CommandAbort", "SpecChanged")
 
 def fleet_view(statuses: Iterable[DeploymentStatus | None], total: int, now: datetime) -> FleetView:
     """Open when >= 3 deployments and > 20 % of all `total` rolled back within an hour."""
-    rolled = sum(
-        status.phase in ROLLED
-        and status.phase_reason not in BY_PERSON
-        and status.phase_since is not None
-        and now - status.phase_since < BREAKER_WINDOW
-        for status in statuses
-        if status is not None
-    )
+    rolled = sum(_rolled_back(status, now) for status in statuses if status is not None)
     if rolled < BREAKER_COUNT or rolled <= BREAKER_SHARE * total:
         return FleetView()
     said = f"{rolled} of {total} deployments rolled back within an hour: promotions and economic actions stop"
     return FleetView(breaker_open=True, message=said)
+
+
+def _rolled_back(status: DeploymentStatus, now: datetime) -> bool:
+    """By what was decided, not by the phase: a change that lost on a bench, or attempts that are used up, rest in the
+    same phases and took nothing from any user."""
+    return any(
+        one.action == ROLL_BACK and one.reason not in BY_PERSON and now - one.time < BREAKER_WINDOW
+        for one in status.history
+    )
