@@ -7,7 +7,10 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from e2e.road.access import Access, Object
+from e2e.road.example import load_quickstart, overlaid
 from e2e.scenarios.stage import Stage, on_stage
 
 PROFILE = "VLLM_SIM_PROFILE"
@@ -179,3 +182,47 @@ def test_a_killed_job_a_restarted_pod_and_another_user_cost_pairs_and_never_coun
         assert len(evidence(access, stage)) >= 3 + len(spoilt)
         units = [one["unit"] for one in evidence(access, stage)]
         assert len(units) == len(set(units))
+
+
+def test_a_slower_engine_is_refused_on_the_bench_and_users_notice_nothing(access: Access, space: str) -> None:
+    plain = {**MATRIX, "speculation": None}
+    with on_stage(access, space, "slower", plain, rate=2.0, long_streams=0) as stage:
+        stage.start_traffic()
+        changed = overlaid(load_quickstart(), stage.place, plain)
+        slow = {"name": PROFILE, "value": json.dumps({"time_scale": 8})}
+        changed["spec"]["engine"]["env"] = [
+            one for one in changed["spec"]["engine"]["env"] if one["name"] != PROFILE
+        ] + [slow]
+        access.apply([changed])
+        stage.follow("the revision is refused", lambda: "RefuseRevision" in stage.actions, JUDGED_SECONDS)
+        verdict = stage.decision("Judge")
+        assert verdict is not None
+        print(f"\n{verdict['message']}")
+        assert verdict["verdict"] == "Fail"
+        assert stage.status["change"]["serve"] == "OldStable"
+        assert "TryRevision" not in stage.actions
+        assert {one["purpose"] for one in evidence(access, stage)} == {"Change"}
+        stage.follow("it says so", lambda: stage.condition("Stalled").get("reason") == "RevisionRolledBack", 30)
+        totals = stage.end_traffic()
+        assert totals.failed == 0, totals.faults
+
+
+@pytest.mark.long
+def test_of_several_depths_the_best_is_confirmed_and_goes_to_the_canary(access: Access, space: str) -> None:
+    draft = {"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"}
+    ranged = {"method": "eagle3", "draft": draft, "numSpeculativeTokensRange": {"min": 1, "max": 2}}
+    changes = {
+        **MATRIX,
+        "speculation": {"method": None, "draft": None, "numSpeculativeTokens": None, "candidates": [ranged]},
+    }
+    with on_stage(access, space, "search", changes) as stage:
+        stage.follow("a winner", lambda: "StartCanary" in stage.actions, 2 * JUDGED_SECONDS)
+        trials = {one["proposer"]: one for one in stage.status["trials"]}
+        print(f"\n{trials}")
+        winner = trials["eagle3 k=2"]
+        assert (winner["verdict"], winner["confirmed"]) == ("Pass", True)
+        assert winner["gainRatio"] > trials["eagle3 k=1"]["gainRatio"]
+        listed = evidence(access, stage)
+        assert {one["purpose"] for one in listed} == {"Qualify", "Confirm"}
+        assert {one["candidates"] for one in listed if one["purpose"] == "Confirm"} == {1}
+        assert {one["candidates"] for one in listed if one["purpose"] == "Qualify"} <= {1, 2}
