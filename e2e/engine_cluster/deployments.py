@@ -132,7 +132,7 @@ def _deployment(name: str, model: str, speculation: Change | None, changes: Chan
             "pairs": 3,
             "runSeconds": 10,
             "warmupSeconds": 2,
-            "minimumRequests": 12,
+            "minimumRequests": 8,
         },
         # A CPU's step grows with every drafted token, and a new request waits for the step in flight: the user of this
         # deployment cares for the time per token.
