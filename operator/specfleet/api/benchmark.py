@@ -147,8 +147,12 @@ class BenchmarkSpec(ApiModel):
     run_seconds: int = Field(300, ge=2, le=7200, description="Length of one measured run.")
     warmup_seconds: int = Field(30, ge=0, le=3600, description="Load before the measured part of a run.")
     minimum_requests: int = Field(300, ge=5, description="A run with fewer completed requests is invalid.")
-    time_budget_seconds: int = Field(28800, ge=60, description="Wall-clock budget of a whole benchmark (8 h).")
-    gpu_hours: float = Field(64.0, gt=0, description="GPU hours that one benchmark may cost; then Inconclusive.")
+    time_budget_seconds: int = Field(
+        28800, ge=60, description="Wall-clock budget of one benchmark (8 h); in a search, of one stretch of measuring."
+    )
+    gpu_hours: float = Field(
+        64.0, gt=0, description="GPU hours that one benchmark, or a whole search over candidates, may cost."
+    )
     objective: Objective = Field(default_factory=Objective, description="The one metric to improve.")
     evidence_kept: int = Field(64, ge=8, le=1000, description="SpeculativeBenchmark objects kept per deployment.")
 
