@@ -122,6 +122,15 @@ def level(rate: float, fleets: int, days: float, seed: int, rules: bool) -> dict
     return out
 
 
+def false_alarms(rate: float, fleets: int, days: float, seed: int) -> dict[str, object]:
+    """Of all detectors on healthy fleets, as in `level` but alone."""
+    fleet = Fleet(Setting(TrafficModel(rate), fleets=fleets), seed)
+    fleet.calibrate()
+    log = fleet.run(days * DAY)
+    counts = {stage.name: {one.name: log.count(stage, (one,)) for one in Detector} for stage in STAGES}
+    return {"rate": rate, "months": log.fleet_days / 30, "false": counts}
+
+
 def first_week(rate: float, fleets: int, seed: int) -> dict[str, object]:
     """The same after a calibration from two hours (a canary) with the prior dispersion: false alarms, delays."""
     fleet = Fleet(Setting(TrafficModel(rate), fleets=fleets), seed)

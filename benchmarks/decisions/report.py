@@ -57,6 +57,8 @@ def _pair(one: dict[str, Any]) -> str:
 def _markdown(table: dict[str, dict[str, dict[str, Any]]], found: dict[str, Any]) -> list[str]:
     levels = sorted(found["levels"], key=float)
     runs = [found["levels"][rate] for rate in levels]
+    alarms = found.get("alarms") or found["levels"]
+    alarms = {rate: alarms[rate] for rate in sorted(alarms, key=float)}
     lines = [
         "False alarms per fleet and 30 days [upper 95 % Poisson bound]; median minutes to find a fall of 20 % / 30 %.",
         "",
@@ -66,7 +68,10 @@ def _markdown(table: dict[str, dict[str, dict[str, Any]]], found: dict[str, Any]
         ),
         "All detectors of the watch, false alarms per fleet and 30 days (Suspect / Confirmed):",
         "",
-        *_table(["detector", *levels], [[one.name, *(_both(run, one) for run in runs)] for one in Detector]),
+        *_table(
+            ["detector", *alarms],
+            [[one.name, *(_both(run, one) for run in alarms.values())] for one in Detector],
+        ),
         "Delays of the watch in minutes: Suspect median/p90, Confirmed median/p90, share not confirmed in 24 h.",
         "",
     ]
