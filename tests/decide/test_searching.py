@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from specfleet.api import names
 from specfleet.api.status import Phase, Verdict
 
@@ -40,6 +42,7 @@ def actions(world: World) -> list[str]:
     return [one.action for one in world.decisions()]
 
 
+GAINS = st.sampled_from([0.7, 1.0, 1.3, 1.6])
 FOUR = {1: always(1.2), 2: always(1.4), 3: always(1.6), 4: always(1.5)}
 
 
@@ -222,6 +225,29 @@ def test_a_crash_between_any_two_writes_loses_no_pair_and_ends_the_same(after: i
     names = [(one.benchmark, one.unit) for one in world.evidence]
     assert len(names) == len(set(names))
     assert pairs_per_proposer(world) == {"eagle3 k=1": 3, "eagle3 k=2": 4}
+
+
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(GAINS, GAINS), min_size=2, max_size=5), st.sampled_from([3, 5]))
+def test_whatever_candidates_are_worth_the_best_that_harms_nothing_is_promoted_or_none(
+    worth: list[tuple[float, float]], pairs: int
+) -> None:
+    made: dict[int, Gain] = {
+        k: (lambda tier, piece, own=own: own[0] if tier == "low" else own[1])  # type: ignore[misc]
+        for k, own in enumerate(worth, 1)
+    }
+    world = searching(made, pairs=pairs)
+    world.run(14400, until=lambda one: one.phase is Phase.SPECULATIVE)
+    good = [low for low, peak in worth if low > 1.2 and peak >= 1.0]
+    assert (world.phase is Phase.SPECULATIVE) is bool(good), world.story()
+    if good:
+        assert world.status is not None
+        assert world.status.stable is not None
+        winner = world.observation().wanted(world.status.stable.speculative)
+        assert winner is not None
+        assert worth[int(winner.label[-1]) - 1][0] == max(good)
+        assert worth[int(winner.label[-1]) - 1][1] >= 1.0
+    assert not world.lost
 
 
 def test_candidates_that_change_depth_and_batching_at_once_are_told() -> None:
