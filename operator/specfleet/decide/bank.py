@@ -144,16 +144,6 @@ class DetectorBank:
             getattr(self, name)[..., row] = 0
         self.onset[:, row] = self.observed[:, row] = np.nan
 
-    def snapshot(self, row: int) -> dict[str, list[float]]:
-        """State of one row as plain numbers, for a checkpoint."""
-        return {name: np.asarray(getattr(self, name)[..., row], float).ravel().tolist() for name in self._ARRAYS}
-
-    def restore(self, row: int, state: dict[str, list[float]]) -> None:
-        """The inverse of `snapshot`."""
-        for name in self._ARRAYS:
-            array = getattr(self, name)
-            array[..., row] = np.asarray(state[name]).reshape(array[..., row].shape)
-
     def step(
         self, rows: Rows, speculative: Floats, baseline: Floats, pod_seconds: Floats, ends: Floats, lengths: Floats
     ) -> None:
