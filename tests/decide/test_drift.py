@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from specfleet.decide.bank import DETECTORS, Detector, DetectorBank, Stage
@@ -148,6 +148,7 @@ def test_slower_than_the_plain_arm_at_matched_load_is_a_lost_gain_and_at_unmatch
     assert found.stage[Detector.LOST_GAIN].tolist() == [Stage.CONFIRMED, Stage.QUIET]
 
 
+@settings(deadline=None)
 @given(arrays(np.float64, (6, 4), elements=st.floats(0, 1)), st.integers(0, 3))
 def test_rows_do_not_touch_each_other(acceptances, row):
     together, alone = bank(4), bank(1)
