@@ -147,6 +147,29 @@ def test_a_benchmark_whose_jobs_die_is_repeated_then_held_and_tried_again_later(
     world.run_to(Phase.SPECULATIVE)
 
 
+def test_a_harness_that_never_works_is_tried_once_a_day_in_the_end() -> None:
+    world = World(job_fails=True)
+    world.run(7 * 86400)
+    before = len(world.decisions("StartBenchmark"))
+    world.run(7 * 86400)
+    assert 5 <= len(world.decisions("StartBenchmark")) - before <= 8
+    assert world.phase is Phase.HELD
+
+
+def test_extra_pods_taken_away_in_mid_benchmark_end_it_and_giving_them_back_starts_it_again() -> None:
+    world = World()
+    world.run_to(Phase.BENCHMARKING)
+    world.run(20)
+    world.change(capacity={"maxExtraReplicas": 0})
+    world.run_to(Phase.HELD)
+    world.run(60)
+    assert world.status is not None
+    assert world.status.phase_reason == "InsufficientCapacity"
+    assert not [arm for (_, bench), arm in world.arms.items() if bench and arm.pods]
+    world.change(capacity={"maxExtraReplicas": 2})
+    world.run_to(Phase.SPECULATIVE)
+
+
 def test_holds_for_the_same_reason_get_longer_and_never_flood_the_history() -> None:
     world = World(job_fails=True)
     world.run(86400)

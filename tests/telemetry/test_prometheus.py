@@ -47,7 +47,7 @@ def reply(**fields: object) -> bytes:
     ("status", "body", "error", "words"),
     [
         (500, b"boom", PrometheusFailed, "HTTP 500"),
-        (503, b"<html>try later</html>", PrometheusFailed, "try later"),
+        (503, reply(status="error", error="try later"), PrometheusFailed, "try later"),
         (401, b"no token", PrometheusRefused, "credentials"),
         (404, b"not here", PrometheusRefused, "HTTP 404"),
         (422, reply(status="error", error="too many samples"), PrometheusRefused, "too many samples"),
@@ -72,6 +72,15 @@ def test_an_answer_that_is_not_a_result_is_a_typed_error(fake, status, body, err
     assert fake.url in str(caught.value)
     assert isinstance(caught.value, PrometheusError)
     assert len(fake.requests) == 1, "nothing is retried within a tick"
+
+
+@pytest.mark.parametrize("body", [b"<html>db password: hunter2</html>", b'{"password": "hunter2"}', b'["hunter2"]'])
+@pytest.mark.parametrize("status", [200, 403, 500])
+def test_what_another_service_answers_is_told_to_nobody(fake, status, body):
+    fake.status, fake.body = status, body
+    with pytest.raises(PrometheusError) as caught:
+        ask(MetricsServer(fake.url))
+    assert "hunter2" not in str(caught.value)
 
 
 def test_nobody_listening_is_unreachable():

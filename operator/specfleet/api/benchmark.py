@@ -150,8 +150,11 @@ class BenchmarkSpec(ApiModel):
     time_budget_seconds: int = Field(
         28800, ge=60, description="Wall-clock budget of one benchmark (8 h); in a search, of one stretch of measuring."
     )
-    gpu_hours: float = Field(
-        64.0, gt=0, description="GPU hours that one benchmark, or a whole search over candidates, may cost."
+    gpu_hours: float | None = Field(
+        None,
+        gt=0,
+        description="GPU hours that one benchmark, or a whole search over candidates, may cost, every GPU of a pod "
+        "counted. Absent: 64 for each GPU of a pod.",
     )
     objective: Objective = Field(default_factory=Objective, description="The one metric to improve.")
     evidence_kept: int = Field(64, ge=8, le=1000, description="SpeculativeBenchmark objects kept per deployment.")

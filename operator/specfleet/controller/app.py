@@ -300,10 +300,14 @@ class App:
             if self.settings.webhook_url is not None:
                 self._senders.append(await stack.enter_async_context(WebhookSender(self.settings.webhook_url)))
             while True:
-                owners, pages = self.fleet.readable(), self.settings.runbooks_url
-                firing = [one for owner in owners for one in alerts_for(owner, pages)]
-                for sender in self._senders:
-                    await sender.send(firing)
+                try:
+                    owners, pages = self.fleet.readable(), self.settings.runbooks_url
+                    firing = [one for owner in owners for one in alerts_for(owner, pages)]
+                    for sender in self._senders:
+                        await sender.send(firing)
+                except Exception:
+                    self.metrics.count_error("Alerts")
+                    log.exception("alerts could not be sent; again in %.0f s", ALERT_SECONDS)
                 await asyncio.sleep(ALERT_SECONDS)
 
     def _show(self) -> None:

@@ -39,6 +39,9 @@ from specfleet.resources.pods import CONTAINER, MODEL, PORT
 from specfleet.resources.revision import read_revision
 from specfleet.resources.workloads import ArmIdentity, read_arm
 
+COMMAND_LENGTH = 256
+"""An annotation may be 256 KiB long; it is written back into status."""
+
 DEFAULT_PORT = 8000
 
 
@@ -284,7 +287,7 @@ class _Revisions(Mapping[str, DeploymentSpec]):
 def _command(owner: SpeculativeDeployment) -> Command | None:
     """`specfleet.dev/command: retry 7f3a`: a verb and a nonce."""
     text = owner.metadata.get("annotations", {}).get(labels.COMMAND, "")
-    verb, _, nonce = text.strip().partition(" ")
+    verb, _, nonce = text.strip()[:COMMAND_LENGTH].partition(" ")
     return Command(verb, nonce.strip() or verb) if verb else None
 
 

@@ -4,6 +4,7 @@ from specfleet.api.status import TrialStatus, Verdict
 from specfleet.decide import measure
 from specfleet.decide.evidence import BenchmarkVerdict
 from specfleet.decide.faults import Fault
+from specfleet.decide.gpu_budget import gpu_hour_budget
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.recommend import Measured, recommend
 from specfleet.decide.three_way import compare_three
@@ -19,7 +20,7 @@ def conclude(turn: Turn, candidate: WantedArm, outcome: BenchmarkVerdict) -> Tri
     turn.set(cells=list(outcome.cells))
     turn.decide("Judge", outcome.reason, f"{candidate.label}: {outcome.message}", outcome.verdict, names)
     search = turn.status.search
-    no_budget = search is not None and search.gpu_hours > turn.spec.benchmark.gpu_hours
+    no_budget = search is not None and search.gpu_hours > gpu_hour_budget(turn.spec)
     if outcome.verdict is Verdict.ERROR and not no_budget:
         measure_anew(turn)
         return None

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from specfleet.api import names
-from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress, Verdict
 from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, criteria, judge
@@ -16,13 +15,13 @@ from specfleet.decide.faults import (
     no_room,
     start_fault,
 )
+from specfleet.decide.gpu_budget import gpu_hour_budget, gpus_per_pod
 from specfleet.decide.observation import ArmView, JobView, Observation, PodView
 from specfleet.decide.plan import ArmIntent, JobIntent, PodRef
 from specfleet.decide.search import error_shares
 from specfleet.decide.three_way import CHANGE_PAIRS, rule_of
 from specfleet.decide.turn import Turn
 from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, units
-from specfleet.engine.devices import devices_asked
 
 JOB_RETRIES = 3
 NAMES_KEPT = 32
@@ -150,14 +149,6 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
     turn.set(benchmark=progress.model_copy(update={"retries": 0}))
 
 
-def gpus_per_pod(spec: DeploymentSpec) -> int:
-    """Accelerators that one engine pod holds; where nobody can count them (DRA claims), as many as the engine uses."""
-    devices, engine = devices_asked(spec.template), spec.engine
-    if devices.count is not None:
-        return max(1, devices.count)
-    return engine.tensor_parallel_size * engine.pipeline_parallel_size * engine.data_parallel_size
-
-
 def _candidates(turn: Turn, progress: BenchmarkProgress) -> int:
     """Candidates among which the verdict shares its error. A confirmation is a question of its own."""
     search = turn.status.search
@@ -219,7 +210,7 @@ def _so_far(turn: Turn, progress: BenchmarkProgress) -> tuple[list[BenchmarkEvid
     mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
     measured = [one for one in mine if one.purpose != "Capacity"]
     hours = search.gpu_hours if search is not None and progress.purpose == "Qualify" else progress.gpu_hours
-    spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or hours > spec.gpu_hours
+    spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or hours > gpu_hour_budget(turn.spec)
     return measured, spent, any(one.purpose == "Capacity" and one.error for one in mine)
 
 

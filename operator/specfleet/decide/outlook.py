@@ -24,6 +24,7 @@ from specfleet.decide.gates import (
     timer_gate,
     trial_gates,
 )
+from specfleet.decide.gpu_budget import gpu_hour_budget
 from specfleet.decide.observation import Command, Observation
 from specfleet.decide.phases.investigating import attribution_timeout, probe_patience
 from specfleet.decide.phases.resting import has_trial
@@ -109,13 +110,13 @@ def _measuring(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
     if progress is None:
         return ()
     left = measure.remaining(obs, progress)
-    note = f"{left} Jobs to run; {progress.gpu_hours:.2f} of at most {obs.spec.benchmark.gpu_hours:g} GPU hours"
+    note = f"{left} Jobs to run; {progress.gpu_hours:.2f} of at most {gpu_hour_budget(obs.spec):g} GPU hours"
     if progress.purpose == "Qualify" and status.search is not None:
         ahead = sum(not one.behind for one in status.search.candidates)
         note = (
             f"search: {ahead} of {len(status.search.candidates)} candidates ahead, {status.search.gpu_hours:.2f} GPU "
         )
-        note += f"hours of at most {obs.spec.benchmark.gpu_hours:g}; {left} Jobs to run for this one"
+        note += f"hours of at most {gpu_hour_budget(obs.spec):g}; {left} Jobs to run for this one"
     if progress.retries:
         note += f"; the present Job is try {progress.retries + 1} of {measure.JOB_RETRIES + 1}"
     done, planned = progress.pairs_done, progress.pairs_planned

@@ -9,6 +9,7 @@ from specfleet.api.speculation import Proposer
 from specfleet.api.status import BenchmarkProgress, SearchCandidate, SearchStatus, TrialStatus, Verdict
 from specfleet.decide import search
 from specfleet.decide.evidence_pairs import arrange
+from specfleet.decide.gpu_budget import gpu_hour_budget
 from specfleet.decide.observation import Observation, WantedArm
 from specfleet.decide.search import NextPairs, SearchDone
 from specfleet.decide.traffic import slices_in_force
@@ -141,7 +142,7 @@ def _begin(turn: Turn, arms: list[WantedArm]) -> None:
     pairs = turn.spec.benchmark.pairs
     text = (
         f"{len(listed)} candidates, better half kept after each round: at most "
-        f"{search.planned_pairs(len(listed), pairs)} pairs, {turn.spec.benchmark.gpu_hours:g} GPU hours, "
+        f"{search.planned_pairs(len(listed), pairs)} pairs, {gpu_hour_budget(turn.spec):g} GPU hours, "
         "and one confirmatory run of the winner"
     )
     turn.decide("StartSearch", "SeveralCandidates", text)
@@ -160,7 +161,7 @@ def _step(turn: Turn) -> NextPairs | SearchDone | None:
         if arm is not None and not arm.refusals and one.fingerprint not in lost:
             order.append(one.fingerprint)
     evidence = _evidence(run, (*turn.obs.evidence, *turn.record))
-    left = search.affordable(turn.spec.benchmark.gpu_hours, run.gpu_hours, evidence)
+    left = search.affordable(gpu_hour_budget(turn.spec), run.gpu_hours, evidence)
     judged = {one.fingerprint for one in turn.status.trials}
     step = search.next_step(turn.spec, order, evidence, left, judged - lost)
     if isinstance(step, SearchDone):

@@ -77,13 +77,12 @@ class _CheckedSession(requests.Session):
         return response
 
     def _check(self, response: requests.Response) -> None:
-        said = response.text[:200].strip().replace("\n", " ") if response.status_code != 200 else ""
         if response.status_code >= 500:
-            raise PrometheusFailed(f"{self._server.url}: HTTP {response.status_code}: {said}")
+            raise PrometheusFailed(f"{self._server.url}: HTTP {response.status_code}{_own_words(response)}")
         if response.status_code != 200:
             raise PrometheusRefused(
-                f"{self._server.url}: HTTP {response.status_code}: {said} (check url, credentials and tenant in "
-                "spec.monitoring.prometheus)"
+                f"{self._server.url}: HTTP {response.status_code}{_own_words(response)} "
+                "(check url, credentials and tenant in spec.monitoring.prometheus)"
             )
         try:
             body = json.loads(response.content)
@@ -91,12 +90,24 @@ class _CheckedSession(requests.Session):
             kind = response.headers.get("Content-Type", "no content type")
             raise PrometheusGarbled(f"{self._server.url}: answered {kind} instead of JSON") from error
         if not isinstance(body, dict) or body.get("status") != "success":
-            what = body.get("error", "no error text") if isinstance(body, dict) else "not an object"
+            what = str(body.get("error", "no error text"))[:200] if isinstance(body, dict) else "not an object"
             raise PrometheusGarbled(f"{self._server.url}: query failed: {what}")
         if body.get("warnings"):
             raise PrometheusPartial(f"{self._server.url}: partial result: {'; '.join(map(str, body['warnings']))}")
         # The library decodes the body again; hand it the decoded one.
         response.json = lambda **_: body  # type: ignore[method-assign]
+
+
+def _own_words(response: requests.Response) -> str:
+    """What a Prometheus says itself. Anything else stays untold: a spec may name any address inside the network, and
+    what answers there is not for those who can read a status."""
+    try:
+        body = json.loads(response.content)
+    except ValueError:
+        return ""
+    if not isinstance(body, dict) or body.get("status") != "error":
+        return ""
+    return f": {str(body.get('error', ''))[:200]}"
 
 
 class Prometheus:

@@ -10,6 +10,9 @@ from specfleet.decide.resume import resume
 from specfleet.decide.trials import round_over
 from specfleet.decide.turn import Turn
 
+LONGEST_ERROR_HOLD_SECONDS = 86400.0
+"""A harness that never works costs GPUs for nothing at each try: once a day in the end."""
+
 
 def benchmarking(turn: Turn) -> None:
     """Go on measuring, or turn the verdict into the next step. Paused, the pods go and the evidence stays."""
@@ -19,6 +22,9 @@ def benchmarking(turn: Turn) -> None:
         resume(turn, "CandidateGone")
         return
     if turn.spec.paused:
+        return
+    if turn.spec.capacity.max_extra_replicas == 0:
+        resume(turn, "NoExtraReplicas")
         return
     outcome = measure.advance(turn)
     if outcome is None:
@@ -43,7 +49,7 @@ def _interrupted(turn: Turn, candidate: WantedArm, outcome: measure.Interruption
 def _judged(turn: Turn, candidate: WantedArm, outcome: BenchmarkVerdict) -> None:
     trial = conclude(turn, candidate, outcome)
     if trial is None:
-        hold(turn, "BenchmarkError", outcome.message)
+        hold(turn, "BenchmarkError", outcome.message, longest=LONGEST_ERROR_HOLD_SECONDS)
         return
     _next_trial(turn, trial.reason)
 

@@ -93,9 +93,11 @@ def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple
         turn.enter(Phase.BENCHMARKING, purpose, benchmark=progress, candidate=candidate.fingerprint)
 
 
-def hold(turn: Turn, reason: str, message: str, seconds: float = HOLD_SECONDS) -> None:
+def hold(
+    turn: Turn, reason: str, message: str, seconds: float = HOLD_SECONDS, longest: float = LONGEST_HOLD_SECONDS
+) -> None:
     """What serves goes on serving; what is missing is said, and looked for again later, less and less often."""
-    seconds = max(seconds, min(seconds * 2.0**turn.status.holds, LONGEST_HOLD_SECONDS))
+    seconds = max(seconds, min(seconds * 2.0**turn.status.holds, longest))
     turn.decide("Hold", reason, message, Verdict.INCONCLUSIVE)
     turn.enter(
         Phase.HELD,

@@ -1,0 +1,23 @@
+"""What a benchmark may cost: as many pairs for a large model as for a small one."""
+
+from typing import Any
+
+import pytest
+from specfleet.api.deployment import DeploymentSpec
+from specfleet.decide.gpu_budget import gpu_hour_budget
+
+from tests.decide.world import spec_of
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked", "hours"),
+    [("1", None, 64.0), ("8", None, 512.0), ("8", 40.0, 40.0)],
+    ids=["one GPU", "eight GPUs", "a limit of the user counts every GPU"],
+)
+def test_the_default_grows_with_the_pod_and_a_limit_of_the_user_holds(
+    gpus: str, asked: float | None, hours: float
+) -> None:
+    template = {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    fields: dict[str, Any] = {**spec_of()["benchmark"], **({"gpuHours": asked} if asked else {})}
+    spec = DeploymentSpec.model_validate(spec_of(template=template, benchmark=fields))
+    assert gpu_hour_budget(spec) == hours
