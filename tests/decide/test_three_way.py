@@ -276,3 +276,16 @@ def test_where_nothing_is_promoted_a_new_engine_does_not_wait_for_its_proposer()
     world.change(engine=NEW_ENGINE)
     assert world.run(7200, until=lambda one: bool(one.decisions("TryRevision"))), world.story()
     assert [one.purpose for one in world.evidence] == ["Qualify"] * 3 + ["Change"] * 3
+
+
+@pytest.mark.parametrize(("mode", "phase"), [("Hold", Phase.DEPLOYING), ("Canary", Phase.CANARY)])
+def test_another_wish_in_mid_measurement_ends_it_and_frees_its_pods(mode: str, phase: Phase) -> None:
+    world = promoted()
+    world.change(engine=NEW_ENGINE)
+    assert world.run(3600, until=lambda one: any(e.purpose == "Change" for e in one.evidence))
+    world.change(remedies={**spec_of()["remedies"], "onChange": mode})
+    world.run(20)
+    assert world.phase is phase
+    assert world.status is not None
+    assert world.status.benchmark is None
+    assert not [arm for (_, bench), arm in world.arms.items() if bench and arm.replicas]
