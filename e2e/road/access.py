@@ -46,7 +46,10 @@ class Access:
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl. Raises RoadError with what it said."""
         command = [self.kubectl_binary, f"--kubeconfig={self.kubeconfig}", *words]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=seconds)
+        try:
+            done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise RoadError(f"`kubectl {' '.join(words)}` did not end within {seconds:.0f} s") from error
         if check and done.returncode != 0:
             said = done.stderr.strip() or done.stdout.strip()
             raise RoadError(f"`kubectl {' '.join(words)}` ended with {done.returncode}: {said}")
