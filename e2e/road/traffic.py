@@ -56,6 +56,8 @@ class Aim:
     prompt_words: tuple[int, ...] = PROMPT_WORDS
     """Lengths of short requests' prompts; a real engine on two cores reads 100 tokens a second while it decodes."""
     answer_tokens: tuple[int, ...] = ANSWER_TOKENS
+    sampled_share: float = SAMPLED_SHARE
+    """Share of short requests with a temperature; drafts are accepted less often in them."""
     longest_tokens: int = LONGEST_TOKENS
     """Bound of a long stream: with its prompt it must fit in the engine's context."""
 
@@ -131,7 +133,7 @@ class Traffic:
         streamed = self.chance.random() < 0.6
         body = self._body(self.chance.choice(self.aim.answer_tokens), streamed)
         text = self._text(self.chance.choice(self.aim.prompt_words))
-        if self.chance.random() < SAMPLED_SHARE:
+        if self.chance.random() < self.aim.sampled_share:
             body["temperature"] = 0.7
         kind = "stream" if streamed else "plain"
         if self.chance.random() < 0.5:
@@ -246,6 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=1800.0, help="end by itself after so long")
     parser.add_argument("--prompt-words", type=_numbers, default=PROMPT_WORDS, help="lengths, separated by commas")
     parser.add_argument("--answer-tokens", type=_numbers, default=ANSWER_TOKENS, help="likewise")
+    parser.add_argument("--sampled-share", type=float, default=SAMPLED_SHARE, help="share with a temperature")
     parser.add_argument("--longest-tokens", type=int, default=LONGEST_TOKENS, help="bound of a long stream")
     given = parser.parse_args(arguments)
     aim = Aim(
@@ -257,6 +260,7 @@ def main(arguments: list[str] | None = None) -> None:
         given.seconds,
         prompt_words=given.prompt_words,
         answer_tokens=given.answer_tokens,
+        sampled_share=given.sampled_share,
         longest_tokens=given.longest_tokens,
     )
     with given.log.open("w", encoding="utf-8") as log:
