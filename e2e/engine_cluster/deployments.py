@@ -34,8 +34,8 @@ CLIENT = (
     *("--sampled-share", "0"),
 )
 """The client's options: prompts that two cores can read while they decode, greedy as the benchmark's slice. Random
-weights have no opinion: with a third of the requests at a temperature of 0.7 the acceptance rate fell from 0.87 to 0.19,
-and the canary rightly stayed undecided."""
+weights have no opinion: with a third of the requests at a temperature of 0.7 the acceptance rate was 0.19 instead of
+0.87, and the canary rightly stayed undecided."""
 
 Change = dict[str, Any]
 
