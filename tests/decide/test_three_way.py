@@ -8,6 +8,7 @@ from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole, ChangeStatus, Phase, TrialStatus, Verdict
 from specfleet.decide.evidence import BenchmarkVerdict, judge
 from specfleet.decide.three_way import Serve, compare_three, judge_change
+from specfleet.engine.findings import Finding, Severity
 
 from benchmarks.evidence.truth import Effect, Noise, Truth, draw_pairs
 from tests.decide.world import World, spec_of
@@ -213,6 +214,18 @@ def test_a_change_that_a_person_holds_while_it_is_measured_gives_its_pods_back()
     assert not [slot for slot in world.arms if slot[1]], "benchmark pods hold GPUs for nothing"
     assert world.serving_total() == 4
     world.change(remedies=spec_of()["remedies"])
+    assert world.run(3600, until=lambda one: bool(one.decisions("AdoptRevision"))), world.story()
+    assert not world.lost
+
+
+def test_a_change_that_the_cluster_begins_to_refuse_while_it_is_measured_gives_its_pods_back() -> None:
+    world = changing()
+    said = Finding("KueueMissing", Severity.REFUSE, "spec.template.queueName", "KueueMissing", "gone", "install", "x")
+    world.refusals = (said,)
+    world.run(600)
+    assert not [slot for slot in world.arms if slot[1]], "benchmark pods hold GPUs for nothing"
+    assert world.serving_total() == 4
+    world.refusals = ()
     assert world.run(3600, until=lambda one: bool(one.decisions("AdoptRevision"))), world.story()
     assert not world.lost
 

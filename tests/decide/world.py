@@ -116,6 +116,8 @@ class World:
     now: datetime = START
     capacity: int = 100
     """GPUs: pods beyond it stay unschedulable."""
+    refusals: tuple[Finding, ...] = ()
+    """What the surroundings refuse of the plain arm, with the same spec."""
     quota: int | None = None
     """Pods beyond it are not made at all."""
     route_message: str = ""
@@ -187,7 +189,7 @@ class World:
         return Observation(
             now=self.now,
             deployment=owner,
-            baseline=wanted.baseline,
+            baseline=replace(wanted.baseline, refusals=(*wanted.baseline.refusals, *self.refusals)),
             proposers=wanted.proposers,
             arms=tuple(self._view(slot, arm) for slot, arm in sorted(self.arms.items()) if not slot[1]),
             bench=tuple(self._view(slot, arm) for slot, arm in sorted(self.arms.items()) if slot[1]),

@@ -14,6 +14,8 @@ def deploying(turn: Turn) -> None:
     if guard_promoted(turn):
         return
     if turn.obs.baseline.refusals:
+        # Nobody carries a benchmark on from here: its pods would hold their GPUs until a person has mended the spec.
+        turn.set(benchmark=None)
         return
     if turn.status.stable is None:
         _first(turn)
@@ -45,7 +47,7 @@ def _next(turn: Turn) -> None:
     if turn.spec.paused:
         return
     if turn.spec.remedies.on_change == "Hold":
-        # Nobody carries a benchmark on from here: its pods would hold their GPUs for as long as the hold lasts.
+        # As above, for as long as the hold lasts.
         turn.set(benchmark=None)
         return
     wanted = turn.obs.baseline
