@@ -70,7 +70,7 @@ def test_the_refusal_is_the_recorded_one(case: str, tmp_path: Path, simulated_on
 def test_an_unknown_flag_ends_with_2() -> None:
     done = _serve(MODEL, "--no-such-flag", "1")
     assert done.returncode == 2
-    assert done.stderr.rstrip().splitlines()[-1].startswith("vllm serve: error: unrecognized arguments: --no-such-flag")
+    assert done.stderr.rstrip().splitlines()[-1].startswith("vllm: error: unrecognized arguments: --no-such-flag")
 
 
 def test_every_flag_of_the_operator_is_known(simulated_only: None) -> None:

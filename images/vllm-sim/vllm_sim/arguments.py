@@ -91,7 +91,9 @@ class ServeArguments:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ArgumentsError(f"{USAGE}\nvllm serve: error: {message}")
+        # Flags that nobody takes are refused by the parser above that of `serve`, as in the real one.
+        program = "vllm" if message.startswith("unrecognized arguments") else "vllm serve"
+        raise ArgumentsError(f"{USAGE}\n{program}: error: {message}")
 
 
 def _human_integer(text: str) -> int:
