@@ -348,8 +348,8 @@ def test_the_arms_differ_in_speculation_and_fingerprint_alone() -> None:
     assert changed == ["SPECFLEET_FINGERPRINT"]
 
 
-@pytest.mark.parametrize(("given", "wanted_seconds"), [([], "900"), ([{"name": READY_TIMEOUT, "value": "50"}], "50")])
-def test_the_engine_gives_itself_as_long_to_start_as_we_give_it(given: list[RawObject], wanted_seconds: str) -> None:
+@pytest.mark.parametrize(("given", "wanted_seconds"), [([], "86400"), ([{"name": READY_TIMEOUT, "value": "50"}], "50")])
+def test_the_engine_does_not_end_its_start_before_we_do(given: list[RawObject], wanted_seconds: str) -> None:
     engine = {"image": "vllm/vllm-openai:v0.32.0", "startupTimeoutSeconds": 900, "env": given}
     container = arm(deployment(engine=engine))["spec"]["template"]["spec"]["containers"][0]
     assert [one["value"] for one in container["env"] if one["name"] == READY_TIMEOUT] == [wanted_seconds]

@@ -22,7 +22,9 @@ KEEP_ALIVE_SECONDS = "3900"
 gateway sends a request on it: 503 now and then, seen at 6 requests/s without any switch."""
 READY_TIMEOUT = "VLLM_ENGINE_READY_TIMEOUT_S"
 """The engine ends itself when its core is not up after this long, 600 s by default: a slow start of a large model would
-look like a crash loop long before startupTimeoutSeconds is over."""
+look like a crash loop long before startupTimeoutSeconds is over. Always the same value, the most that field may be: the
+probe and the operator hold the limit, and a changed limit must not change the engine's container."""
+READY_TIMEOUT_SECONDS = "86400"
 DRAIN_SETTLE_SECONDS = SETTLE_SECONDS + 1
 
 
@@ -130,7 +132,7 @@ def _environment(spec: DeploymentSpec, engine: EngineArm) -> list[RawObject]:
         "SPECFLEET_SETTLE_SECONDS": f"{DRAIN_SETTLE_SECONDS:g}",
     }
     given = {one.get("name") for one in spec.engine.env}
-    defaults = {KEEP_ALIVE: KEEP_ALIVE_SECONDS, READY_TIMEOUT: str(spec.engine.startup_timeout_seconds)}
+    defaults = {KEEP_ALIVE: KEEP_ALIVE_SECONDS, READY_TIMEOUT: READY_TIMEOUT_SECONDS}
     values |= {name: value for name, value in defaults.items() if name not in given}
     return [{"name": name, "value": value} for name, value in values.items()]
 
