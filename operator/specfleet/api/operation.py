@@ -73,6 +73,10 @@ class RolloutSpec(ApiModel):
         86400, ge=60, description="How long a canary step waits for minRequests before the phase is Held."
     )
 
+    def step_index(self, step: int | None) -> int:
+        """Index of the step that status.step means. Edited by hand, or of a longer list, it is bounded."""
+        return min(max(0, step or 0), len(self.steps) - 1)
+
 
 class TrafficSpec(ApiModel):
     """How requests reach the arms. Without parentRefs: one Service, and the ratio of replicas is that of traffic."""

@@ -140,7 +140,7 @@ def _in_flight(obs: Observation, status: DeploymentStatus) -> str:
     match status.phase:
         case Phase.CANARY if status.candidate is not None and status.step is not None:
             steps = obs.spec.rollout.steps
-            step = min(max(0, status.step), len(steps) - 1)
+            step = obs.spec.rollout.step_index(status.step)
             share = f"{steps[step].weight_percent} % of traffic and pods"
             return f"canary of {_label(obs, status, status.candidate)}: step {step + 1} of {len(steps)}, {share}"
         case Phase.BENCHMARKING if status.benchmark is not None:

@@ -122,7 +122,7 @@ def picture(
     fleet = fleet_view(_statuses(mine), len(mine), now) if whole_fleet else FleetView()
     children = [one for one in bodies if one.get("kind") != deployment_kind.KIND]
     seen = any(one.get("kind") == kinds.DEPLOYMENT.kind for one in children)
-    obs = _observed(chosen[0], children, owner, wanted, maps, fleet, now)
+    obs = _observed(chosen[0], children, owner, wanted, fleet, now)
     said = list(notes)
     unknown = {Source.WATCH}
     if not whole_fleet:
@@ -139,7 +139,6 @@ def _observed(
     children: Sequence[RawObject],
     owner: SpeculativeDeployment,
     wanted: WantedArms,
-    maps: ConfigMaps,
     fleet: FleetView,
     now: datetime,
 ) -> Observation:
@@ -152,7 +151,6 @@ def _observed(
     around = Surroundings(
         prober=CountedByStatus(owner.status, children),
         reports={},
-        config_maps=maps,
         gateway_api=True,
         fleet=fleet,
     )

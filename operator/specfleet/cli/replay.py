@@ -16,6 +16,7 @@ from specfleet.cli.replay_watch import Replayer, Then
 from specfleet.cli.stored import JUDGE, StoredBenchmark, benchmarks
 from specfleet.cli.verify import recompute
 from specfleet.controller.wanted import WantedArms
+from specfleet.decide.breaker import BY_PERSON
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.turn import COUNTED
 from specfleet.telemetry.servers import MetricsServer
@@ -47,7 +48,7 @@ BY_KUBERNETES = (
     "BaselineUnstable",
 )
 """Reasons that rest on what pods showed: Kubernetes keeps no past."""
-BY_PERSON = ("CommandAbort", "CommandRetry", "CommandRebenchmark", "SpecChanged")
+ASKED_FOR = (*BY_PERSON, "CommandRetry", "CommandRebenchmark")
 ASKED = "a person asked"
 STATE_ONLY = "it follows from the state then, not from evidence"
 
@@ -97,7 +98,7 @@ def _one(
 ) -> Replayed:
     if record.action == JUDGE:
         return _judged(record, evidence)
-    if record.reason in BY_PERSON or record.message.startswith(ASKED):
+    if record.reason in ASKED_FOR or record.message.startswith(ASKED):
         return Replayed(record, Outcome.CANNOT_TELL, "a person asked for it: nothing was measured")
     if record.reason in BY_KUBERNETES:
         return Replayed(record, Outcome.CANNOT_TELL, "it rests on what pods showed then: Kubernetes keeps no past")

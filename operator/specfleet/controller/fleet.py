@@ -114,7 +114,6 @@ class Fleet:
             prober=self.prober,
             refused=self.refused.get(key, ()),
             reports=self.reports,
-            config_maps=self._config_maps.get(key, UserMaps()).found,
             gateway_api=HTTP_ROUTE in self.optional,
             fleet=self._breaker,
             watch=self.watch,

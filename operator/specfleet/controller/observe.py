@@ -55,7 +55,6 @@ class Surroundings:
 
     prober: Prober
     reports: Mapping[Key, WatchReport]
-    config_maps: Mapping[str, Mapping[str, str]]
     gateway_api: bool
     fleet: FleetView
     refused: tuple[str, ...] = ()

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, merge_conditions
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
-from specfleet.decide.faults import no_room, route_fault, start_fault
-from specfleet.decide.observation import Observation
+from specfleet.decide.faults import Fault, no_room, route_fault, start_fault
+from specfleet.decide.observation import ArmView, Observation
 from specfleet.decide.watch_report import USABLE_ANSWERS, Attribution
 
 REFUSED = (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD)
@@ -90,12 +90,17 @@ def _pods(count: int) -> str:
     return f"{count} pod" if count == 1 else f"{count} pods"
 
 
+def _not_coming(obs: Observation, arm: ArmView | None) -> Fault | None:
+    """Why an arm's pods do not come up: without a place nothing of them has started."""
+    return no_room(arm, obs.now) or start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds)
+
+
 def _baseline_ready(obs: Observation, status: DeploymentStatus) -> _Said:
     if obs.baseline.refusals:
         finding = obs.baseline.refusals[0]
         return _false(finding.reason, f"{finding.field_path}: {finding.message}. {finding.remedy}")
     arm = obs.arm(obs.baseline.fingerprint) or obs.bench_arm(obs.baseline.fingerprint)
-    fault = no_room(arm, obs.now) or start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds)
+    fault = _not_coming(obs, arm)
     if fault is not None:
         return _false(fault.reason, fault.message)
     if arm is not None and arm.serving:
@@ -122,7 +127,7 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
         return _true("Refused", obs.problems[0])
     arm = obs.arm(obs.baseline.fingerprint)
     if status.stable is None:
-        fault = no_room(arm, obs.now) or start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds)
+        fault = _not_coming(obs, arm)
         if fault is not None:
             return _true(fault.reason, fault.message)
     if status.stable is not None and not serving_pods(obs):

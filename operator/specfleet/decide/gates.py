@@ -159,8 +159,8 @@ def trial_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
 
 def step_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
     """What the present canary step needs to pass. Only all of them together move on."""
-    steps = obs.spec.rollout.steps
-    step = steps[min(max(0, status.step or 0), len(steps) - 1)]
+    rollout = obs.spec.rollout
+    step = rollout.steps[rollout.step_index(status.step)]
     comparison, answer = obs.watch.comparison, obs.watch.answer
     least = least_requests(obs.watch)
     verdict = comparison.verdict if comparison is not None else None

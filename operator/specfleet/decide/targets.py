@@ -50,8 +50,8 @@ def canary(spec: DeploymentSpec, stable: RevisionStatus, candidate: str, step: i
     would refuse every engine), so some of those serve during its trial.
     """
     total = spec.replicas
-    step = min(max(0, step), len(spec.rollout.steps) - 1)
-    pods = min(max(1, round(total * spec.rollout.steps[step].weight_percent / 100)), max(1, total - 1))
+    weight_percent = spec.rollout.steps[spec.rollout.step_index(step)].weight_percent
+    pods = min(max(1, round(total * weight_percent / 100)), max(1, total - 1))
     rest = total - pods if total > 1 else min(1, spec.capacity.max_extra_replicas)
     if stable.speculative is None:
         return {stable.baseline: rest, candidate: pods}

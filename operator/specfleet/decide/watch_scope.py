@@ -29,7 +29,7 @@ def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> T
     promoted = None if plain_trial or stable is None else stable.speculative
     fingerprint = promoted or status.candidate or ""
     proposer = _proposer(obs, status, fingerprint)
-    step = spec.rollout.steps[min(max(0, status.step or 0), len(spec.rollout.steps) - 1)]
+    step = spec.rollout.steps[spec.rollout.step_index(status.step)]
     return Target(
         key=(obs.deployment.namespace, obs.deployment.name, obs.deployment.uid),
         arms={role: pods for role, pods in arms.items() if pods},
