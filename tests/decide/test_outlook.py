@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 from specfleet.api.operation import MaintenanceWindow
-from specfleet.api.status import DeploymentStatus, Phase, Verdict
+from specfleet.api.status import ArmRole, DeploymentStatus, Phase, Verdict
 from specfleet.decide import budget
 from specfleet.decide.decide import MOVES_PER_TURN, PHASES
 from specfleet.decide.gates import Gate, GateName, first_unmet
@@ -114,6 +114,16 @@ def regresses(world: World) -> None:
     world.suspicions = (found,)
 
 
+def hangs_while_the_engine_changes(world: World) -> None:
+    world.startup_seconds = 3000.0
+    world.change(engine={**NEW_ENGINE, "startupTimeoutSeconds": 3600})
+    world.run(30)
+    world.startup_seconds = 20.0
+    pod = next(one for one in world.arms.values() if one.role is ArmRole.SPECULATIVE).pods[0].name
+    found = suspicion(Signal.NO_PROGRESS, severity=Severity.HARD, attribution=Attribution.POD, pod=pod)
+    world.suspicions = (found,)
+
+
 def loses(world: World) -> None:
     world.comparison_ratio, world.comparison = (1.05, 1.3), Verdict.FAIL
 
@@ -126,6 +136,8 @@ def loses(world: World) -> None:
         (drifts, Phase.ROLLED_BACK),
         (regresses, Phase.INVESTIGATING),
         (loses, Phase.ROLLED_BACK),
+        (hangs_while_the_engine_changes, Phase.INVESTIGATING),
+        (hangs_while_the_engine_changes, Phase.DEPLOYING),
         (lambda world: world.change(engine=NEW_ENGINE), Phase.CANARY),
         (lambda world: crash(world, world.drafted), Phase.ROLLING_BACK),
         (lambda world: setattr(world, "answer", Answer.NO_TRAFFIC), Phase.SPECULATIVE),

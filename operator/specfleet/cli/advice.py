@@ -21,6 +21,11 @@ ADVICE: Mapping[str, str] = {
     "OutOfMemory": "give the engine less to hold (maxModelLen, gpu-memory-utilization, a smaller draft) or more memory",
     "InsufficientCapacity": "free a GPU, or set spec.capacity.maxExtraReplicas to 1 or more",
     "InsufficientTraffic": "send traffic, lower rollout.steps[].minRequests, or promote by command",
+    "CanaryInconclusive": "give it more traffic or time (rollout.noTrafficTimeoutSeconds), or promote by command",
+    "MetricsMissing": "have Prometheus scrape the pods, and check spec.monitoring.labels",
+    "ConfigMapMissing": "create the ConfigMap in the deployment's namespace, or let the operator read it",
+    "RouteNotAccepted": "kubectl describe httproute {name} -n {namespace}, and check spec.traffic.parentRefs",
+    "RollBackBlocked": "free a GPU: the plain pods that take the traffic back have no place",
     "IncompatibleRequests": "send those clients with the header {plain_header}: true, or set "
     "spec.speculation.incompatibleRequests: Accept",
     "NothingServes": f"kubectl describe pods {_PODS}",
