@@ -37,7 +37,7 @@ class Proven:
 
 
 def think(owner: SpeculativeDeployment, cache: Cache, seconds: float = 0) -> tuple[Plan, list[RawObject], Changes]:
-    around = Surroundings(Proven(), {}, {}, gateway_api=True, fleet=FleetView())  # type: ignore[arg-type]
+    around = Surroundings(prober=Proven(), reports={}, gateway_api=True, fleet=FleetView())  # type: ignore[arg-type]
     arms = wanted(owner)
     obs = observe(cache, KEY, owner, arms, around, NOW + timedelta(seconds=seconds))
     plan = decide(obs)
@@ -242,7 +242,7 @@ def test_a_plain_arm_can_be_made_again_although_a_config_map_has_changed_under_i
     known = before.baseline.fingerprint
     assert known != now.baseline.fingerprint
     cache = cache_of(owner, as_stored(controller_revision(owner, "first"), "r-1"))
-    around = Surroundings(Proven(), {}, {}, gateway_api=True, fleet=FleetView())  # type: ignore[arg-type]
+    around = Surroundings(prober=Proven(), reports={}, gateway_api=True, fleet=FleetView())  # type: ignore[arg-type]
     obs = observe(cache, KEY, owner, now, around, NOW)
     intent = ArmIntent(ArmRole.BASELINE, known, 2, benchmark=benchmark, revision="first")
     plan = replace(decide(obs), arms=(intent,), job=None)
