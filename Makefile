@@ -91,6 +91,7 @@ lint: venv
 .PHONY: types
 types: venv
 	$(VENV)/bin/mypy $(CODE)
+	$(VENV)/bin/mypy tests
 
 .PHONY: layers
 layers: venv

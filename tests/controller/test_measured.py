@@ -91,7 +91,12 @@ def test_a_slower_engine_is_measured_on_pods_of_both_revisions_and_refused(on_st
         new = await fingerprints(stage)
         plans: list[dict[str, Any]] = []
         slow = measured({new["none"]: lambda tier: 0.7})
-        stage.drive = lambda plan: (plans.append(plan), slow(plan))[1]
+
+        def drive(plan: dict[str, Any]) -> Any:
+            plans.append(plan)
+            return slow(plan)
+
+        stage.drive = drive
         body = await live(operator, in_phase(Phase.ROLLED_BACK), turns=300)
         change = body["status"]["change"]
         assert (change["stable"], change["baseline"]) == (old["none"], new["none"])

@@ -237,14 +237,14 @@ class Life(RuleBasedStateMachine):
     def rests(self) -> None:
         world = self.world
         quiet = 0
+        writes = world.writes
 
         def settled(one: World) -> bool:
-            nonlocal quiet
-            quiet = quiet + 1 if one.writes == self.writes else 0
-            self.writes = one.writes
+            nonlocal quiet, writes
+            quiet = quiet + 1 if one.writes == writes else 0
+            writes = one.writes
             return quiet >= 12 and self.at_rest()
 
-        self.writes = world.writes
         reached = world.run(3 * 86400, until=settled)
         told = f"{world.phase} {world.status.phase_reason if world.status else None}: {world.story()[-600:]}"
         assert reached, f"no rest: {told}"

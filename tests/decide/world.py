@@ -8,7 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from specfleet.api.conditions import Condition, ConditionType, find_condition
@@ -371,18 +371,18 @@ class World:
         plan = decide(obs)
         self.plans.append(plan)
         self._check_plan(obs, plan)
-        actions: list[Callable[[], None]] = [lambda one=one: self._write_evidence(one) for one in plan.record]
+        actions: list[Callable[[], None]] = [partial(self._write_evidence, one) for one in plan.record]
         actions.append(lambda: self._write_status(plan.status))
         wanted = {(one.fingerprint, one.benchmark): one for one in plan.arms}
         actions.append(lambda: self._write_route(dict(plan.weights)))
         for slot, intent in wanted.items():
-            actions.append(lambda slot=slot, intent=intent: self._scale(slot, intent.role, intent.replicas))
+            actions.append(partial(self._scale, slot, intent.role, intent.replicas))
         actions.append(lambda: self._write_job(plan.job))
         actions.append(lambda: self._write_preflight(plan.preflight))
         for pod in plan.restarts:
-            actions.append(lambda pod=pod: self._delete_pod(pod.uid))
+            actions.append(partial(self._delete_pod, pod.uid))
         for slot in [slot for slot in self.arms if slot not in wanted]:
-            actions.append(lambda slot=slot: self._remove(slot))
+            actions.append(partial(self._remove, slot))
         for action in actions[:writes]:
             action()
         return plan

@@ -7,6 +7,7 @@ import pytest
 from specfleet.engine.admission import read_spec
 from specfleet.engine.rules import check
 
+from e2e.engine import second_version
 from e2e.engine_cluster import deployments, not_here, test_2_refused, test_3_dying, test_4_drain, test_5_engine_change
 from e2e.engine_cluster.streams import PodStream
 
@@ -34,7 +35,7 @@ def test_what_should_run_is_refused_by_no_rule() -> None:
         deep("never", draft("draft-never", 3), alone),
         deployments.tiny("ngram", test_2_refused.NGRAM, alone),
         deep("change", None, {"engine": {"args": test_5_engine_change.ONE_AT_A_TIME}}),
-        deep("upgrade", None, {"engine": {"image": deployments.OLDER_IMAGE, "version": test_5_engine_change.OLDER}}),
+        deep("upgrade", None, {"engine": {"image": deployments.OLDER_IMAGE, "version": second_version.VERSION}}),
     ]
     assert [rules_of(body) for body in bodies] == [[] for _ in bodies]
 
