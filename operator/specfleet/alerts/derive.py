@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from specfleet.alerts.alert import Alert, AlertSeverity
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, find_condition
 from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.api.reasons import ABORTED
 from specfleet.api.status import DecisionRecord, DeploymentStatus, Phase
 
 ROLLED_BACK = "SpecfleetRolledBack"
@@ -17,8 +18,6 @@ DRIFT = "SpecfleetDriftDetected"
 METRICS = "SpecfleetMetricsUnavailable"
 HELD = "SpecfleetHeld"
 
-ABORTED = "CommandAbort"
-"""Reason of the phase after a person's abort: they know."""
 LABEL_LIMIT = 128
 ALERT_PLACE = "{alert}"
 

@@ -6,7 +6,7 @@ from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.controller.ownership import owned
-from specfleet.controller.pods import parse_time
+from specfleet.controller.pods import parse_time, why_not_running
 from specfleet.decide.observation import PreflightView
 from specfleet.engine.preflight import read_answer
 from specfleet.kube import kinds
@@ -63,16 +63,7 @@ def _ends(condition: RawObject) -> bool:
 
 def _waits_for(cache: Cache, key: Key, job: str) -> str:
     """Why its pod does not run, in Kubernetes' words."""
-    for pod in _pods(cache, key, job):
-        status = pod.get("status", {})
-        for one in status.get("conditions", []):
-            if one["type"] == "PodScheduled" and one["status"] == "False":
-                return str(one.get("message", "the pod has no node"))
-        for container in status.get("containerStatuses", []):
-            waiting = container.get("state", {}).get("waiting")
-            if waiting:
-                return f"{waiting.get('reason', 'waiting')} {waiting.get('message', '')}".strip()
-    return ""
+    return next((why for pod in _pods(cache, key, job) if (why := why_not_running(pod))), "")
 
 
 def _pods(cache: Cache, key: Key, job: str) -> list[RawObject]:

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from specfleet.api.base import RawObject
+from specfleet.controller.last_words import why_it_ended
 from specfleet.decide.observation import PodView, Proof
 from specfleet.resources.pods import CONTAINER
 
@@ -50,6 +51,14 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
     )
 
 
+def why_not_running(pod: RawObject) -> str:
+    """What a pod waits for, or how it ended, in Kubernetes' words; "" for one that runs or is on its way up."""
+    view = pod_view(pod, Proof.PENDING, "", None)
+    if view.gated:
+        return "the pod stands in a queue (scheduling gate)"
+    return view.unschedulable_message or view.failure or ""
+
+
 def _unready_since(ready: RawObject, scheduled: RawObject) -> datetime | None:
     """Since when it could have become ready. Until the kubelet says so, since it has a node: what it waited for one (in
     a queue, for the autoscaler) is no part of the engine's start."""
@@ -76,10 +85,8 @@ def _failure(pod: RawObject, container: RawObject, ended: RawObject) -> str | No
     if waiting.get("message"):
         parts.append(str(waiting["message"])[:300])
     if ended:
-        last = str(ended.get("message", "")).strip().splitlines()
-        parts.append(
-            f"last exit {ended.get('exitCode')} ({ended.get('reason')}){': ' + last[-1][:300] if last else ''}"
-        )
+        why = why_it_ended(str(ended.get("message", "")), pod["metadata"]["name"], CONTAINER)
+        parts.append(f"last exit {ended.get('exitCode')} ({ended.get('reason')}){': ' + why if why else ''}")
     return "; ".join(parts) or None
 
 

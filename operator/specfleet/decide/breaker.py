@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from specfleet.api.reasons import ABORTED
 from specfleet.api.status import DeploymentStatus
 from specfleet.decide.observation import FleetView
 
@@ -11,7 +12,7 @@ ROLL_BACK = "RollBack"
 BREAKER_COUNT = 3
 BREAKER_SHARE = 0.2
 BREAKER_WINDOW = timedelta(hours=1)
-BY_PERSON = ("CommandAbort", "SpecChanged")
+BY_PERSON = (ABORTED, "SpecChanged")
 """Reasons of roll-backs that a person asked for: they say nothing about the fleet."""
 
 

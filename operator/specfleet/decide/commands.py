@@ -1,6 +1,7 @@
 """A person's commands, by annotation with a nonce: each is answered once, in status, whatever happens in between."""
 
 from specfleet.api.preflight import PreflightOutcome
+from specfleet.api.reasons import ABORTED
 from specfleet.api.status import CommandAnswer, Phase
 from specfleet.decide.phases.canary import promote
 from specfleet.decide.phases.deploying import refuse
@@ -49,15 +50,15 @@ def _promote(turn: Turn) -> str | None:
 
 def _abort(turn: Turn) -> str | None:
     if turn.status.phase in (Phase.CANARY, Phase.SPECULATIVE, Phase.INVESTIGATING):
-        start_rollback(turn, "CommandAbort", "a person asked for the plain arm", verdict=None)
+        start_rollback(turn, ABORTED, "a person asked for the plain arm", verdict=None)
         return None
     if turn.status.phase is Phase.BENCHMARKING:
-        turn.decide("Abort", "CommandAbort", "a person ended the benchmark")
-        turn.enter(Phase.EXHAUSTED, "CommandAbort", benchmark=None, candidate=None)
+        turn.decide("Abort", ABORTED, "a person ended the benchmark")
+        turn.enter(Phase.EXHAUSTED, ABORTED, benchmark=None, candidate=None)
         return None
     stable = turn.status.stable
     if turn.status.phase is Phase.DEPLOYING and stable is not None:
-        refuse(turn, "CommandAbort", "a person ended the trial of the changed model or engine", None)
+        refuse(turn, ABORTED, "a person ended the trial of the changed model or engine", None)
         return None
     return f"nothing to abort in phase {turn.status.phase.value}"
 

@@ -215,9 +215,16 @@ def _speculation(obs: Observation, status: DeploymentStatus) -> _Said:
         return _false("NoSpeculativePod", f"{label} is promoted, but none of its pods serves")
     if obs.spec.speculation is None:
         return _false("NoSpeculation", "spec.speculation is not set")
-    last = status.last_decision
-    detail = last.message if last is not None and status.phase in REFUSED else ""
-    return _false(status.phase_reason or status.phase.value, detail)
+    return _false(status.phase_reason or status.phase.value, _why_refused(status))
+
+
+def _why_refused(status: DeploymentStatus) -> str:
+    """What led here, not that it is over: "RolledBack" says only that traffic has moved."""
+    if status.phase not in REFUSED:
+        return ""
+    told = [one for one in status.history if one.action != "RolledBack"]
+    last = next(iter(told[-1:]), status.last_decision)
+    return last.message if last is not None else ""
 
 
 def _drift(obs: Observation, status: DeploymentStatus) -> _Said:

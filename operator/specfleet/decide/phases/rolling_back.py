@@ -1,5 +1,6 @@
 """RollingBack: the decision is made; traffic follows as fast as plain pods come up."""
 
+from specfleet.api.reasons import ABORTED
 from specfleet.api.status import DeploymentStatus, Phase
 from specfleet.decide import budget
 from specfleet.decide.exchange import exchange
@@ -34,5 +35,5 @@ def rolling_back(turn: Turn) -> None:
     revision = turn.status.revision or ""
     attempts = budget.after_rollback(turn.status.attempts, revision, turn.spec.remedies, turn.now)
     # A person who aborts does not want the next attempt to start by itself.
-    done = reason == "CommandAbort" or budget.exhausted(attempts, revision, turn.spec.remedies)
+    done = reason == ABORTED or budget.exhausted(attempts, revision, turn.spec.remedies)
     turn.enter(Phase.EXHAUSTED if done else Phase.ROLLED_BACK, reason, candidate=None, attempts=attempts)
