@@ -21,6 +21,7 @@ import numpy as np
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import TrialStatus, Verdict
+from specfleet.decide.duration import pairs_in_time
 from specfleet.decide.evidence import BenchmarkVerdict, judge
 from specfleet.decide.search import SearchDone, error_shares, next_step
 from specfleet.decide.statistics import wilson
@@ -30,8 +31,6 @@ from benchmarks.evidence.truth import Effect, Noise, Truth, draw_pairs
 SEED = 770_000_000
 TRIALS_PER_SEARCH = 20
 """A search costs a hundred times what one verdict does; so many trials still put the bound on one side of every bar."""
-SECONDS_BETWEEN_RUNS = 20
-"""Start of the client, waiting for an idle engine, the scrapes."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,13 @@ POINTS = (
 )
 
 
+DEFAULTS = {
+    "model": {"name": "m"},
+    "engine": {"image": "vllm:0.32.0"},
+    "speculation": {"method": "ngram", "numSpeculativeTokens": 3},
+}
+
+
 def default_spec(looks: Sequence[int] = ()) -> DeploymentSpec:
     """The defaults of the API; rates are given so that no capacity run is needed here."""
     tiers = [
@@ -76,22 +82,13 @@ def default_spec(looks: Sequence[int] = ()) -> DeploymentSpec:
         {"name": "mid", "requestsPerSecond": 4},
         {"name": "peak", "concurrency": 64},
     ]
-    return DeploymentSpec.model_validate(
-        {
-            "model": {"name": "m"},
-            "engine": {"image": "vllm:0.32.0"},
-            "speculation": {"method": "ngram", "numSpeculativeTokens": 3},
-            "benchmark": {"tiers": tiers, "looks": list(looks)},
-        }
-    )
+    return DeploymentSpec.model_validate({**DEFAULTS, "benchmark": {"tiers": tiers, "looks": list(looks)}})
 
 
-def pairs_in_budget(spec: DeploymentSpec) -> int:
-    """Complete pairs that the time budget allows, at most the declared ones."""
-    benchmark = spec.benchmark
-    runs = 2 * len(benchmark.tiers) * len(benchmark.slices)
-    seconds = runs * (benchmark.run_seconds + benchmark.warmup_seconds + SECONDS_BETWEEN_RUNS)
-    return min(benchmark.pairs, int(benchmark.time_budget_seconds // seconds))
+def pairs_in_budget() -> int:
+    """Pairs of the default benchmark that its default budget has time for, by what the operator plans: in the slower
+    way, taking turns on one spare GPU, with warm-up, the capacity run and the starts of the pods."""
+    return pairs_in_time(DeploymentSpec.model_validate(DEFAULTS), side_by_side=False)
 
 
 def one_benchmark(spec: DeploymentSpec, point: Point, pairs: int, seed: int) -> BenchmarkVerdict:
@@ -107,7 +104,7 @@ def one_benchmark(spec: DeploymentSpec, point: Point, pairs: int, seed: int) -> 
 def measure(point: Point, trials: int, first_seed: int) -> dict[str, Any]:
     """All trials of one point."""
     spec = default_spec(point.looks)
-    pairs = pairs_in_budget(spec)
+    pairs = pairs_in_budget()
     truth = float(
         np.mean([1 / point.truth.of(tier.name).tpot for tier in spec.benchmark.tiers if not tier.closed_loop])
     )
@@ -198,7 +195,7 @@ def one_search(spec: DeploymentSpec, gains: Sequence[float], seed: int) -> int |
 def measure_search(point: SearchPoint, trials: int, first_seed: int) -> dict[str, Any]:
     """All trials of one search."""
     spec = default_spec()
-    spec = spec.model_copy(update={"benchmark": spec.benchmark.model_copy(update={"pairs": pairs_in_budget(spec)})})
+    spec = spec.model_copy(update={"benchmark": spec.benchmark.model_copy(update={"pairs": pairs_in_budget()})})
     best, counted = max(point.gains), 0
     for trial in range(trials):
         found = one_search(spec, point.gains, first_seed + trial)
@@ -255,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     spec = default_spec()
     print(
-        f"{options.trials} trials per point; {pairs_in_budget(spec)} pairs fit the default budget of "
+        f"{options.trials} trials per point; {pairs_in_budget()} pairs fit the default budget of "
         f"{spec.benchmark.time_budget_seconds / 3600:g} h; between-pair sd assumed 2.5 % (TTFT 3.7 %)\n",
         flush=True,
     )

@@ -167,8 +167,89 @@ def test_half_way_both_arms_get_fresh_pods_so_that_no_process_or_node_counts_for
     assert used[3] == used[4] == used[5]
     assert not used[0] & used[3]
     assert all(len(pods) == 2 for pods in used.values())
-    assert sum(len(plan.restarts) for plan in world.plans) == 2, "each old pod is deleted once"
     assert not world.lost
+
+
+def nodes(world: World) -> list[tuple[str, str]]:
+    return [(one.nodes["baseline"], one.nodes["speculative"]) for one in world.evidence if len(one.nodes) == 2]
+
+
+def test_half_way_the_arms_change_nodes_so_that_the_better_node_helps_both_alike() -> None:
+    spec = spec_of(benchmark={**spec_of()["benchmark"], "pairs": 6})
+    world = World(spec=spec, bench_nodes=("node-a", "node-b"))
+    world.run_to(Phase.CANARY)
+    assert nodes(world) == [("node-a", "node-b")] * 3 + [("node-b", "node-a")] * 3
+    assert "between these nodes" not in world.decisions("Judge")[0].message
+
+
+def test_a_taken_node_keeps_no_benchmark_waiting_and_the_verdict_says_that_the_nodes_differ() -> None:
+    spec = spec_of(benchmark={**spec_of()["benchmark"], "pairs": 4})
+    world = World(spec=spec, bench_nodes=("node-a", "node-b"))
+    world.run(3600, until=lambda one: len(one.evidence) == 2)
+    world.bench_nodes = ("node-c", "node-d")
+    world.run_to(Phase.CANARY)
+    assert nodes(world) == [("node-a", "node-b")] * 2 + [("node-c", "node-d")] * 2
+    said = world.decisions("Judge")[0].message
+    assert "plain arm was on node-a, node-c and the speculative one on node-b, node-d" in said
+
+
+def test_arms_that_take_turns_are_measured_on_one_node() -> None:
+    spec = spec_of(replicas=2, capacity={"maxExtraReplicas": 1})
+    world = World(spec=spec, bench_nodes=("node-a", "node-b"))
+    world.run(3600, until=lambda one: len(one.evidence) == 1)
+    world.bench_nodes = ("node-b", "node-a")
+    world.run_to(Phase.CANARY)
+    assert {node for one in world.evidence for node in one.nodes.values()} == {"node-a"}
+
+
+def test_room_for_only_one_of_two_arms_makes_them_take_turns_instead_of_waiting() -> None:
+    world = World(capacity=5)
+    world.run_to(Phase.CANARY, 7200)
+    assert [one.reason for one in world.decisions("TakeTurns")] == ["InsufficientCapacity"]
+    assert "take turns from pair 0 on" in world.decisions("TakeTurns")[0].message
+    assert not world.decisions("Hold")
+    assert [one.unit for one in world.evidence] == ["p0a", "p0b", "p1b", "p1a", "p2a", "p2b"]
+    assert not world.lost
+
+
+def test_room_that_shrinks_in_the_middle_keeps_the_pairs_that_are_measured() -> None:
+    world = World(spec=spec_of(benchmark={**spec_of()["benchmark"], "pairs": 4}))
+    world.run(3600, until=lambda one: len(one.evidence) == 2)
+    world.capacity = 5
+    world.run_to(Phase.CANARY, 7200)
+    assert [one.unit for one in world.evidence] == ["p0", "p1", "p2a", "p2b", "p3b", "p3a"]
+    assert world.decisions("Judge")[0].verdict is Verdict.PASS
+    assert not world.lost
+
+
+def test_without_room_for_even_one_pod_the_benchmark_is_held() -> None:
+    world = World(capacity=4)
+    world.run_to(Phase.HELD)
+    assert world.status is not None
+    assert world.status.phase_reason == "InsufficientCapacity"
+    assert not world.decisions("TakeTurns")
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_a_crash_between_any_two_writes_of_the_change_to_turns_loses_no_pair(cut: int) -> None:
+    world = World(capacity=5)
+    world.run(3600, until=lambda one: bool(one.decisions("TakeTurns")))
+    for _ in range(3):
+        world.reconcile(writes=cut)
+        world.tick(1)
+    world.run_to(Phase.CANARY, 7200)
+    assert [one.unit for one in world.evidence] == ["p0a", "p0b", "p1b", "p1a", "p2a", "p2b"]
+    assert not world.lost
+
+
+def test_gpu_hours_of_a_job_that_died_are_part_of_the_budget() -> None:
+    world = World(job_fails=True)
+    world.run(600, until=lambda one: bool(one.decisions("RepeatUnit")))
+    world.job_fails = False
+    world.run_to(Phase.CANARY)
+    assert world.status is not None
+    died = len(world.decisions("RepeatUnit"))
+    assert world.status.gpu_hours_spent == pytest.approx((3 + died) * 30 / 3600, abs=1e-3)
 
 
 def test_a_crash_after_the_swap_was_decided_does_not_measure_the_second_half_on_old_pods() -> None:

@@ -148,7 +148,25 @@ def test_a_search_whose_budget_ends_still_gives_every_candidate_a_verdict_and_pr
     assert world.status is not None
     assert sum(pairs_per_proposer(world).values()) < 12
     spent = sum(one.gpu_seconds for one in world.evidence if one.purpose == "Qualify") / 3600
-    assert spent <= 0.05 + 30 / 3600, "one pair beyond it at most"
+    assert spent <= 0.05, "no pair is begun that does not fit"
+
+
+@pytest.mark.parametrize("gpu_hours", [0.10, 0.15, 0.20, 0.25, 0.30])
+def test_choosing_and_confirming_cost_no_more_together_than_the_one_budget_of_the_user(gpu_hours: float) -> None:
+    world = searching(FOUR, gpuHours=gpu_hours)
+    world.run(14400, until=lambda one: one.phase is Phase.SPECULATIVE)
+    assert sum(one.gpu_seconds for one in world.evidence) / 3600 <= gpu_hours
+    assert not world.lost
+
+
+def test_the_budget_keeps_enough_for_a_whole_confirmation_of_the_winner() -> None:
+    """19 pairs to choose and 8 to confirm, at 30 GPU seconds each, are 0.225 hours."""
+    world = searching(FOUR, gpuHours=0.23)
+    world.run_to(Phase.SPECULATIVE, 14400)
+    assert pairs_per_proposer(world, "Confirm") == {"eagle3 k=3": 8}
+    tight = searching(FOUR, gpuHours=0.18)
+    tight.run(14400)
+    assert sum(pairs_per_proposer(tight, "Confirm").values()) in (0, 8), "never half a confirmation"
 
 
 def test_capacity_is_measured_once_for_all_candidates() -> None:

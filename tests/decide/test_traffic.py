@@ -1,9 +1,11 @@
 """Production that moves away from what was measured: measured again, once, within the budgets."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from specfleet.api.status import Phase, Verdict
 from specfleet.decide.traffic_profile import TrafficLook, TrafficProfile
 
@@ -91,6 +93,70 @@ def test_a_proposer_that_lost_on_the_old_traffic_gets_another_chance_on_the_new_
     one.run_to(Phase.SPECULATIVE, 6 * WINDOW)
     assert len(one.decisions("MeasureAgain")) == 1
     assert measured_slices(one, "Qualify") == {"chat", "code", "production"}
+
+
+def peaks(batch: Callable[[float], float]) -> Callable[[float], TrafficProfile]:
+    return lambda now: replace(profile(200.0), peak_batch=batch(now))
+
+
+def concurrencies(one: World, purpose: str) -> set[int]:
+    runs = (run for item in one.evidence if item.purpose == purpose for run in item.runs)
+    return {run.concurrency for run in runs if run.concurrency is not None}
+
+
+def jobs_at(one: World) -> list[float]:
+    """Load of the heaviest tier over the declared one, job by job."""
+    found = (plan.status.benchmark for plan in one.plans)
+    return [progress.load_ratio for progress in found if progress is not None]
+
+
+def test_a_peak_beyond_the_measured_matrix_is_measured_again_at_that_load() -> None:
+    one = world(peaks(lambda now: 12.0 if now < 3 * WINDOW else 40.0))
+    one.run_to(Phase.SPECULATIVE)
+    assert concurrencies(one, "Qualify") == {16}
+    assert one.run(6 * WINDOW, until=lambda w: bool(w.decisions("CloseInvestigation"))), one.story()
+    said = one.decisions("TrafficMoved")[0].message
+    assert "peak load of 40 requests per engine is 1.32 doublings beyond the largest measured batch of 16" in said
+    assert concurrencies(one, "Suspicion") == {40}
+    assert one.phase is Phase.SPECULATIVE
+    one.run(20 * WINDOW)
+    assert len(one.decisions("TrafficMoved")) == 1, "40 is inside what is measured now"
+    assert not one.lost
+
+
+def test_a_proposer_that_loses_at_the_new_peak_is_rolled_back() -> None:
+    one = world(peaks(lambda now: 12.0 if now < 3 * WINDOW else 40.0))
+    one.run_to(Phase.SPECULATIVE)
+    one.gain = lambda tier, piece: 0.7 if tier == "peak" else 1.6
+    assert one.run(8 * WINDOW, until=lambda w: bool(w.decisions("RolledBack"))), one.story()
+    assert one.decisions("RollBack")[0].reason == "TrafficMoved"
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        lambda now: 12.0 if now < 3 * WINDOW else 18.0,
+        lambda now: 40.0 if 3 * WINDOW <= now < 3.5 * WINDOW else 12.0,
+        lambda now: 12.0 if now < 3 * WINDOW else 1.0,
+    ],
+    ids=["a little beyond the matrix", "one odd hour", "far below the matrix"],
+)
+def test_a_peak_within_the_limit_one_that_passes_and_less_load_start_nothing(batch: Callable[[float], float]) -> None:
+    one = world(peaks(batch))
+    one.run_to(Phase.SPECULATIVE)
+    one.run(10 * WINDOW)
+    assert not one.decisions("TrafficMoved")
+
+
+def test_a_person_who_declares_other_tiers_is_right_again_about_the_load() -> None:
+    one = world(peaks(lambda now: 12.0 if now < 3 * WINDOW else 40.0))
+    one.run_to(Phase.SPECULATIVE)
+    one.run(6 * WINDOW, until=lambda w: bool(w.decisions("CloseInvestigation")))
+    assert jobs_at(one)[-1] == 2.5
+    benchmark = {**spec_of()["benchmark"], "tiers": [{"name": "peak", "concurrency": 48}]}
+    one.change(benchmark=benchmark, engine={**spec_of()["engine"], "image": "vllm/vllm-openai:v0.33.0"})
+    one.run(2 * WINDOW)
+    assert jobs_at(one)[-1] == 1.0
 
 
 def test_a_single_odd_hour_is_not_followed() -> None:

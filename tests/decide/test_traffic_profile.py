@@ -1,16 +1,20 @@
 """Has the traffic moved away from what was measured?"""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specfleet.api.benchmark import TrafficSlice
+from specfleet.api.benchmark import LoadTier, TrafficSlice
 from specfleet.decide.traffic_profile import (
     CONSECUTIVE,
     ProfileState,
     TrafficProfile,
     compare,
     distance,
+    doublings_beyond,
     from_cumulative,
+    loaded_tiers,
     production_slices,
 )
 
@@ -48,6 +52,45 @@ def test_nothing_is_not_a_profile() -> None:
     assert distance({}, {1.0: 5.0}) is None
     answer = compare(shifted(0), TrafficProfile({}, {}, 0), ProfileState(over=2))
     assert (answer.known, answer.state) == (False, ProfileState(over=2))
+
+
+@pytest.mark.parametrize(
+    ("measured", "now", "doublings"),
+    [(64, 128, 1.0), (64, 64, 0.0), (64, 3, 0.0), (64, 0, 0.0), (None, 128, None), (64, None, None)],
+)
+def test_a_peak_counts_only_as_far_as_it_is_beyond_what_was_measured(
+    measured: float | None, now: float | None, doublings: float | None
+) -> None:
+    assert doublings_beyond(measured, now) == doublings
+
+
+def test_a_peak_on_the_edge_does_not_start_a_benchmark_every_day() -> None:
+    before = replace(shifted(0), peak_batch=64.0)
+    state = ProfileState()
+    for batch in (80.0, 80.0, 80.0, 70.0, 66.0):
+        state = compare(before, replace(shifted(0), peak_batch=batch), state).state
+        assert state.moved is (state.over >= CONSECUTIVE)
+    assert state.moved, "66 is not back inside the matrix"
+    assert not compare(before, replace(shifted(0), peak_batch=64.0), state).state.moved
+
+
+@pytest.mark.parametrize(
+    ("tiers", "ratio", "raised"),
+    [
+        ([{"capacityRatio": 0.6}, {"concurrency": 64}], 2.0, {"concurrency": 128}),
+        ([{"concurrency": 8}, {"concurrency": 3000}], 4.0, {"concurrency": 4096}),
+        ([{"requestsPerSecond": 2}, {"requestsPerSecond": 4}], 1.5, {"requestsPerSecond": 6}),
+        ([{"capacityRatio": 0.3}, {"capacityRatio": 0.8}], 2.0, {"capacityRatio": 1.0}),
+        ([{"capacityRatio": 0.3}, {"concurrency": 64}], 1.0, {"concurrency": 64}),
+    ],
+)
+def test_only_the_heaviest_tier_is_raised(
+    tiers: list[dict[str, float]], ratio: float, raised: dict[str, float]
+) -> None:
+    given = [LoadTier.model_validate({"name": f"t{place}", **one}) for place, one in enumerate(tiers)]
+    after = loaded_tiers(given, ratio)
+    assert after[0] == given[0]
+    assert after[1] == LoadTier.model_validate({"name": "t1", **raised})
 
 
 def test_few_requests_say_nothing() -> None:

@@ -29,9 +29,10 @@ from specfleet.decide.observation import (
     Proof,
     RouteView,
 )
-from specfleet.decide.plan import JobIntent, Plan
+from specfleet.decide.plan import ArmIntent, JobIntent, Plan
 from specfleet.decide.preflight import pending, screened
 from specfleet.decide.traffic_profile import TrafficLook
+from specfleet.decide.units import measured_spec
 from specfleet.decide.watch_report import Answer, ArmWindow, Comparison, Suspicion, WatchReport
 from specfleet.engine.findings import Finding
 
@@ -92,6 +93,7 @@ class Pod:
     out_of_memory: bool = False
     failure: str | None = None
     unschedulable: bool = False
+    node: str = "node-a"
 
     @property
     def uid(self) -> str:
@@ -106,6 +108,8 @@ class Arm:
     replicas: int = 0
     pods: list[Pod] = field(default_factory=list)
     refused_since: datetime | None = None
+    node: str | None = None
+    """Preferred for its next pod."""
 
 
 @dataclass
@@ -118,6 +122,8 @@ class World:
     """GPUs: pods beyond it stay unschedulable."""
     refusals: tuple[Finding, ...] = ()
     """What the surroundings refuse of the plain arm, with the same spec."""
+    bench_nodes: tuple[str, ...] = ()
+    """Nodes with a place for one benchmark pod each, filled in this order; empty: one node has room for all."""
     quota: int | None = None
     """Pods beyond it are not made at all."""
     route_message: str = ""
@@ -231,6 +237,7 @@ class World:
             last_run_started=pod.last_run_started,
             out_of_memory=pod.out_of_memory,
             failure=pod.failure,
+            node=None if pod.unschedulable else pod.node,
         )
 
     @property
@@ -302,12 +309,16 @@ class World:
         wanted = _wanted(self._spec_text())
         arm = {one.fingerprint: one for one in wanted.proposers}.get(job.arms.get(ArmRole.SPECULATIVE, ""))
         gain = self.change_gain if job.purpose == "Change" else self.gains.get(arm.label if arm else "", self.gain)
+        progress = self.status.benchmark if self.status is not None else None
+        asked = _parsed(self._spec_text())
+        tiers = (measured_spec(asked, progress) if progress is not None else asked).benchmark.tiers
+        concurrency = {one.name: one.concurrency for one in tiers}
         for index, (tier, piece) in enumerate(job.cells):
             for place, role in enumerate(job.arms):
                 speedup = gain(tier, piece) if role is ArmRole.SPECULATIVE else 1.0
                 noise = 1 + 0.002 * ((job.pair + index + place) % 3 - 1)
                 run = run_summary(role, tier, piece, 2 * index + place, speedup * noise)
-                runs.append(run.model_copy(update={"pod": job.pods.get(role)}))
+                runs.append(run.model_copy(update={"pod": job.pods.get(role), "concurrency": concurrency.get(tier)}))
         return runs
 
     def _report(self) -> WatchReport:
@@ -376,7 +387,7 @@ class World:
         wanted = {(one.fingerprint, one.benchmark): one for one in plan.arms}
         actions.append(lambda: self._write_route(dict(plan.weights)))
         for slot, intent in wanted.items():
-            actions.append(partial(self._scale, slot, intent.role, intent.replicas))
+            actions.append(partial(self._scale, slot, intent))
         actions.append(lambda: self._write_job(plan.job))
         actions.append(lambda: self._write_preflight(plan.preflight))
         for pod in plan.restarts:
@@ -456,7 +467,8 @@ class World:
             ready = (
                 None if full or arm.role in self.broken_roles else self.now + timedelta(seconds=self.startup_seconds)
             )
-            arm.pods.append(Pod(f"p{self._serial:03d}", self.now, ready, unschedulable=full))
+            node = self._place(arm)
+            arm.pods.append(Pod(f"p{self._serial:03d}", self.now, ready, unschedulable=full, node=node))
         for pod in sorted(alive, key=lambda one: (one.ready_at is not None, one.name))[
             : max(0, len(alive) - arm.replicas)
         ]:
@@ -536,12 +548,19 @@ class World:
             self.weights, self.weights_since = weights, self.now
             self.writes += 1
 
-    def _scale(self, slot: Slot, role: ArmRole, replicas: int) -> None:
-        if slot not in self.arms or self.arms[slot].replicas != replicas:
+    def _scale(self, slot: Slot, intent: ArmIntent) -> None:
+        if slot not in self.arms or self.arms[slot].replicas != intent.replicas:
             self.writes += 1
-        arm = self.arms.setdefault(slot, Arm(role))
-        arm.replicas = replicas
+        arm = self.arms.setdefault(slot, Arm(intent.role))
+        if arm.replicas == 0:
+            arm.node = intent.node
+        arm.replicas = intent.replicas
         self._fill(arm)
+
+    def _place(self, arm: Arm) -> str:
+        taken = {pod.node for (_, bench), one in self.arms.items() if bench for pod in one.pods}
+        free = [node for node in self.bench_nodes if node not in taken]
+        return arm.node if arm.node in free else next(iter(free), "node-a")  # type: ignore[return-value]
 
     def _remove(self, slot: Slot) -> None:
         self.arms.pop(slot)

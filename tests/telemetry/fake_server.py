@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
+import numpy as np
+
 from tests.telemetry.fleet import Store
 
 INF = float("inf")
@@ -34,7 +36,8 @@ class FakePrometheus:
         if self.body is not None:
             return self.body
         query, at = form["query"], float(form["time"])
-        found = re.fullmatch(r"\{(.*)\}\[(\d+)ms\]", query)
+        quantile = re.fullmatch(r"quantile_over_time\(([0-9.]+), (.*)\)", query)
+        found = re.fullmatch(r"\{(.*)\}\[(\d+)ms\]", quantile[2] if quantile else query)
         assert found, query
         matchers = re.findall(r'(\w+)=~"([^"]*)"', found[1])
         begin = at - int(found[2]) / 1000
@@ -44,9 +47,14 @@ class FakePrometheus:
             if all(re.fullmatch(pattern, own.get(name, "")) for name, pattern in matchers):
                 first, last = bisect_right(samples, (begin, INF)), bisect_right(samples, (at, INF))
                 values = [[when, _text(value)] for when, value in samples[first:last]]
-                if values:
+                if values and quantile:
+                    highest = float(np.quantile([float(value) for _, value in values], float(quantile[1])))
+                    own.pop("__name__")
+                    result.append({"metric": own, "value": [at, _text(highest)]})
+                elif values:
                     result.append({"metric": own, "values": values})
-        answer: dict[str, Any] = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+        kind = "vector" if quantile else "matrix"
+        answer: dict[str, Any] = {"status": "success", "data": {"resultType": kind, "result": result}}
         if self.warnings:
             answer["warnings"] = self.warnings
         return json.dumps(answer).encode()

@@ -8,7 +8,7 @@ import pytest
 from specfleet.api.status import ArmRole
 from specfleet.decide.traffic_profile import TrafficLook
 from specfleet.decide.watch_target import Target, TargetPod
-from specfleet.telemetry.profiles import OUTPUT, PROMPT, Profiles
+from specfleet.telemetry.profiles import OUTPUT, PROMPT, RUNNING, Profiles
 from specfleet.telemetry.servers import MetricsServer
 
 from tests.telemetry.fake_server import FakePrometheus, fake_prometheus
@@ -85,7 +85,28 @@ def test_nonsense_is_no_profile(fake: FakePrometheus) -> None:
     assert read(fake, [target("a")]) == {}
 
 
-def test_it_asks_four_times_per_window_with_two_requests_each_whatever_the_fleet_s_size(fake: FakePrometheus) -> None:
+def test_the_peak_is_what_is_exceeded_for_a_hundredth_of_the_window_in_the_busier_arm(fake: FakePrometheus) -> None:
+    count(fake, END, "plain", {"+Inf": 9}, {"+Inf": 9})
+    for second in range(1000):
+        busy = second >= 980
+        at = NOW.timestamp() - second
+        fake.store.add(at, 90 if busy else 10, RUNNING, namespace="ml", pod="plain")
+        fake.store.add(at, 70 if busy else 10, RUNNING, namespace="ml", pod="plain-2")
+        fake.store.add(at, 400 if second == 5 else 20, RUNNING, namespace="ml", pod="drafted")
+    arms = {
+        ArmRole.BASELINE: (TargetPod("plain", "plain", None), TargetPod("plain-2", "plain-2", None)),
+        ArmRole.SPECULATIVE: (TargetPod("drafted", "drafted", None),),
+    }
+    both = Target(key=KEY, arms=arms, since=NOW, window_seconds=60, traffic_window_seconds=WINDOW)
+    assert read(fake, [both])[KEY].profile.peak_batch == pytest.approx(80), "a burst of a second is no peak"
+
+
+def test_an_engine_without_that_gauge_has_a_profile_without_a_peak(fake: FakePrometheus) -> None:
+    count(fake, END, "a", {"+Inf": 9}, {"+Inf": 9})
+    assert read(fake, [target("a")])[KEY].profile.peak_batch is None
+
+
+def test_it_asks_four_times_per_window_with_three_requests_each_whatever_the_fleet_s_size(fake: FakePrometheus) -> None:
     fleet = []
     for number in range(20):
         count(fake, END, f"p{number}", {"+Inf": 9}, {"+Inf": 9})
@@ -94,7 +115,7 @@ def test_it_asks_four_times_per_window_with_two_requests_each_whatever_the_fleet
     try:
         for minute in range(60):
             read(fake, fleet, profiles, datetime.fromtimestamp(NOW.timestamp() + 60 * minute, UTC))
-        assert profiles.queries == 8
+        assert profiles.queries == 12
     finally:
         profiles.close()
 

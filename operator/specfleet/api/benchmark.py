@@ -10,7 +10,8 @@ from specfleet.api.base import ApiModel, cel, validations
 CellPart = Annotated[str, Field(pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=32)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_TIERS = ("low", "mid", "peak")
-DEFAULT_PAIRS = 8
+DEFAULT_PAIRS = 6
+"""As many as the default matrix has time for in the default budget (decide/duration.py)."""
 
 
 class ObjectiveMetric(StrEnum):
@@ -148,13 +149,16 @@ class BenchmarkSpec(ApiModel):
     warmup_seconds: int = Field(30, ge=0, le=3600, description="Load before the measured part of a run.")
     minimum_requests: int = Field(300, ge=5, description="A run with fewer completed requests is invalid.")
     time_budget_seconds: int = Field(
-        28800, ge=60, description="Wall-clock budget of one benchmark (8 h); in a search, of one stretch of measuring."
+        28800,
+        ge=60,
+        description="Wall-clock budget of one benchmark (8 h), its warm-up and the starts of its pods included; in a "
+        "search, of one stretch of measuring, and of the winner's confirmation.",
     )
     gpu_hours: float | None = Field(
         None,
         gt=0,
-        description="GPU hours that one benchmark, or a whole search over candidates, may cost, every GPU of a pod "
-        "counted. Absent: 64 for each GPU of a pod.",
+        description="GPU hours that one benchmark may cost, or a whole search over candidates with the winner's "
+        "confirmation, every GPU of a pod counted. Absent: 64 for each GPU of a pod.",
     )
     objective: Objective = Field(default_factory=Objective, description="The one metric to improve.")
     evidence_kept: int = Field(64, ge=8, le=1000, description="SpeculativeBenchmark objects kept per deployment.")

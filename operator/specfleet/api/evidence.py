@@ -112,6 +112,9 @@ class BenchmarkEvidenceSpec(ApiModel):
     capacity_requests_per_second: float | None = Field(
         None, description="Capacity of the plain arm per pod (purpose Capacity)."
     )
+    nodes: dict[str, str] = Field(
+        default_factory=dict, description="Node of each arm's pod (baseline, speculative), where it was known."
+    )
     runs: list[RunSummary] = Field(max_length=256, description="The runs of the pair, one per arm and cell.")
     request_probes: list[RequestProbe] = Field(
         default_factory=list,

@@ -164,7 +164,10 @@ class TrafficStatus(StatusModel):
         max_length=8,
         description="Slices like production that benchmarks measure instead of the declared ones since traffic moved.",
     )
-    declared: str | None = Field(None, description="Hash of the declared slices that they replace.")
+    load_ratio: float = Field(
+        1.0, description="Load of the heaviest tier over the declared one, since production's peak went beyond it."
+    )
+    declared: str | None = Field(None, description="Hash of the declared tiers and slices that these replace.")
 
 
 class TierChoice(StatusModel):
@@ -218,10 +221,17 @@ class BenchmarkProgress(StatusModel):
     slices: list[TrafficSlice] = Field(
         default_factory=list, max_length=8, description="Measured instead of spec.benchmark.slices; empty: those."
     )
+    load_ratio: float = Field(
+        1.0, description="Load of the heaviest tier over the declared one; above 1 since production's peak is higher."
+    )
     round_pairs: int | None = Field(
         None, description="Valid pairs after which a search compares its candidates; absent: measured to a verdict."
     )
     capacity_from: str | None = Field(None, description="Benchmark id whose capacity run is used again.")
+    turns_from_pair: int | None = Field(
+        None, description="Pair from which the arms take turns, because the cluster had no room for both at once."
+    )
+    lost_gpu_hours: float = Field(0.0, description="Of gpuHours: spent on Jobs that gave no result.")
 
 
 class Investigation(StatusModel):

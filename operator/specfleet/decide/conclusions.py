@@ -4,9 +4,9 @@ from specfleet.api.status import TrialStatus, Verdict
 from specfleet.decide import measure
 from specfleet.decide.evidence import BenchmarkVerdict
 from specfleet.decide.faults import Fault
-from specfleet.decide.gpu_budget import gpu_hour_budget
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.recommend import Measured, recommend
+from specfleet.decide.spending import gpu_hours_used_up
 from specfleet.decide.three_way import compare_three
 from specfleet.decide.trials import is_search, measure_anew, measured_pairs, next_candidate, round_over
 from specfleet.decide.turn import Turn
@@ -19,8 +19,8 @@ def conclude(turn: Turn, candidate: WantedArm, outcome: BenchmarkVerdict) -> Tri
     names = measure.evidence_names(turn)
     turn.set(cells=list(outcome.cells))
     turn.decide("Judge", outcome.reason, f"{candidate.label}: {outcome.message}", outcome.verdict, names)
-    search = turn.status.search
-    no_budget = search is not None and search.gpu_hours > gpu_hour_budget(turn.spec)
+    in_search = turn.status.search is not None
+    no_budget = in_search and gpu_hours_used_up(turn, progress, measure.side_by_side(turn.obs))
     if outcome.verdict is Verdict.ERROR and not no_budget:
         measure_anew(turn)
         return None

@@ -12,6 +12,7 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import CellStatus, Verdict
 from specfleet.decide.evidence_cells import cell_statuses, mean_batches, recommendation
 from specfleet.decide.evidence_guards import GuardInput, GuardResult, all_guards, cell_weights, tpot
+from specfleet.decide.evidence_nodes import node_warning
 from specfleet.decide.evidence_pairs import FAILED_REQUESTS, Cell, Pairs, Quantity, arrange, request_probes
 from specfleet.decide.statistics import Estimate, look_alphas, pooled_estimate
 
@@ -128,6 +129,9 @@ def _judge(
         message += f"; only the speculative arm refuses requests with {', '.join(broken)}"
     if advice and verdict is not Verdict.PASS:
         message += f"; {advice}"
+    uneven = node_warning(evidence)
+    if uneven:
+        message += f"; {uneven}"
     return BenchmarkVerdict(
         verdict=verdict,
         reason=reason,

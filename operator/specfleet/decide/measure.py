@@ -1,5 +1,6 @@
 """Carrying a benchmark through: record what a Job measured, judge it, say which Job comes next. Level-triggered."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specfleet.api import names
@@ -8,20 +9,21 @@ from specfleet.api.status import ArmRole, BenchmarkProgress, Verdict
 from specfleet.decide.evidence import MINIMUM_PAIRS, BenchmarkVerdict, criteria, judge
 from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.faults import (
-    UNSCHEDULABLE_SECONDS,
     Fault,
     crash_fault,
     engine_mismatch,
     no_room,
     start_fault,
 )
-from specfleet.decide.gpu_budget import gpu_hour_budget, gpus_per_pod
-from specfleet.decide.observation import ArmView, JobView, Observation, PodView
-from specfleet.decide.plan import ArmIntent, JobIntent, PodRef
+from specfleet.decide.gpu_budget import gpus_per_engine
+from specfleet.decide.observation import ArmView, JobView, Observation
+from specfleet.decide.placement import node_of, preferred_nodes, worn_pods
+from specfleet.decide.plan import ArmIntent, JobIntent
 from specfleet.decide.search import error_shares
-from specfleet.decide.three_way import CHANGE_PAIRS, rule_of
+from specfleet.decide.spending import gpu_hours_used_up
+from specfleet.decide.three_way import rule_of
 from specfleet.decide.turn import Turn
-from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, units
+from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, together, units
 
 JOB_RETRIES = 3
 NAMES_KEPT = 32
@@ -71,41 +73,10 @@ def advance(turn: Turn) -> BenchmarkVerdict | Interruption | RoundOver | None:
     if unit is not None and job is not None and job.finished and _is_of(job, progress, unit):
         _record(turn, progress, unit, job)
     progress = _tally(turn)
-    turn.restarts.extend(PodRef(pod.name, pod.uid) for pod in worn_pods(turn.obs, progress, unit) if not pod.deleting)
     verdict = _judge(turn, progress) if progress.round_pairs is None else _round(turn, progress, progress.round_pairs)
     if verdict is not None:
         return verdict
     return _interruption(turn, progress)
-
-
-def worn_pods(obs: Observation, progress: BenchmarkProgress, unit: Unit | None) -> list[PodView]:
-    """Pods of the first half of the pairs that would measure the second half too: each arm gets a fresh one half way.
-
-    What one process or node happens to be good at then counts for one half only. Arms that take turns change their pods
-    at every turn anyway.
-    """
-    if unit is None or not _in_second_half(obs, progress, unit):
-        return []
-    half = _half(obs, progress)
-    used = {run.pod for one in of_benchmark(obs.evidence, progress) if one.pair < half for run in one.runs}
-    arms = (obs.bench_arm(one) for one in fingerprints(obs, progress).values())
-    return [pod for arm in arms if arm is not None for pod in arm.pods if pod.name in used]
-
-
-def _half(obs: Observation, progress: BenchmarkProgress) -> int:
-    return (CHANGE_PAIRS if progress.purpose == "Change" else obs.spec.benchmark.pairs) // 2
-
-
-def _in_second_half(obs: Observation, progress: BenchmarkProgress, unit: Unit) -> bool:
-    return side_by_side(obs) and unit.pair >= _half(obs, progress)
-
-
-def _room_patience(obs: Observation, progress: BenchmarkProgress, unit: Unit | None) -> float:
-    """Half way the fresh pods of a full cluster wait for the GPUs of the worn ones, which drain and stop first."""
-    if unit is None or not _in_second_half(obs, progress, unit):
-        return UNSCHEDULABLE_SECONDS
-    engine = obs.spec.engine
-    return UNSCHEDULABLE_SECONDS + engine.drain_timeout_seconds + engine.shutdown_timeout_seconds
 
 
 def _is_of(job: JobView, progress: BenchmarkProgress, unit: Unit) -> bool:
@@ -114,13 +85,14 @@ def _is_of(job: JobView, progress: BenchmarkProgress, unit: Unit) -> bool:
 
 def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -> None:
     """Evidence of a Job; one that died is repeated a few times first and then recorded as an error."""
+    finished = job.finished or turn.now
+    seconds = max(0.0, (finished - job.started).total_seconds()) * len(unit.roles) * gpus_per_engine(turn.spec)
     if job.failure is not None and progress.retries < JOB_RETRIES:
-        progress = progress.model_copy(update={"retries": progress.retries + 1})
+        lost = progress.lost_gpu_hours + seconds / 3600
+        progress = progress.model_copy(update={"retries": progress.retries + 1, "lost_gpu_hours": round(lost, 4)})
         turn.decide("RepeatUnit", "BenchmarkJobFailed", f"unit {unit.name}: {job.failure}; measured again")
         turn.set(benchmark=progress)
         return
-    finished = job.finished or turn.now
-    seconds = (finished - job.started).total_seconds() * len(unit.roles) * gpus_per_pod(turn.spec)
     wanted = turn.obs.wanted(progress.candidate)
     reference = fingerprints(turn.obs, progress)[ArmRole.BASELINE]
     bench = turn.obs.bench_arm(progress.candidate) or turn.obs.bench_arm(reference)
@@ -138,9 +110,10 @@ def _record(turn: Turn, progress: BenchmarkProgress, unit: Unit, job: JobView) -
         engine_version=next((pod.engine_version for pod in bench.pods), None) if bench else None,
         started=job.started,
         finished=finished,
-        gpu_seconds=max(0.0, seconds),
+        gpu_seconds=seconds,
         capacity_requests_per_second=job.capacity_requests_per_second,
         runs=list(job.runs),
+        nodes=_nodes(turn.obs, progress, unit, job),
         request_probes=list(job.request_probes),
         greedy_texts=dict(job.greedy_texts),
         error=job.failure,
@@ -164,7 +137,7 @@ def _tally(turn: Turn) -> BenchmarkProgress:
     assert progress is not None
     everything = (*turn.obs.evidence, *turn.record)
     mine = of_benchmark(everything, progress)
-    hours = sum(one.gpu_seconds for one in mine if one.benchmark == progress.id) / 3600
+    hours = sum(one.gpu_seconds for one in mine if one.benchmark == progress.id) / 3600 + progress.lost_gpu_hours
     capacity = next((one.capacity_requests_per_second for one in mine if one.purpose == "Capacity"), None)
     done = complete_pairs(turn.spec, progress, side_by_side(turn.obs), everything)
     turn.set(
@@ -204,13 +177,15 @@ def _judge(turn: Turn, progress: BenchmarkProgress) -> BenchmarkVerdict | None:
 def _so_far(turn: Turn, progress: BenchmarkProgress) -> tuple[list[BenchmarkEvidenceSpec], bool, bool]:
     """Evidence to judge, whether the budget is used up, and whether the capacity run failed.
 
-    A search has one GPU budget for all its candidates; the time budget is for each stretch of measuring.
+    A search has one GPU budget for all its candidates and the confirmation; the time budget is for each stretch.
     """
-    spec, search = turn.spec.benchmark, turn.status.search
+    spec = turn.spec.benchmark
     mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
     measured = [one for one in mine if one.purpose != "Capacity"]
-    hours = search.gpu_hours if search is not None and progress.purpose == "Qualify" else progress.gpu_hours
-    spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or hours > gpu_hour_budget(turn.spec)
+    hours_up = progress.pairs_done < progress.pairs_planned and gpu_hours_used_up(
+        turn, progress, side_by_side(turn.obs)
+    )
+    spent = turn.seconds_since(progress.started) > spec.time_budget_seconds or hours_up
     return measured, spent, any(one.purpose == "Capacity" and one.error for one in mine)
 
 
@@ -246,51 +221,90 @@ def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | Non
     moved = engine_mismatch(*(turn.obs.bench_arm(one) for one in arms.values()))
     if moved is not None and progress.baseline is None:
         return Interruption(moved, None)
-    timeout = turn.spec.engine.startup_timeout_seconds
     unit = next_unit(turn.spec, progress, side_by_side(turn.obs), turn.obs.evidence)
-    patience = _room_patience(turn.obs, progress, unit)
+    full = _without_room(turn.obs, progress, unit, arms)
+    if full is not None and unit is not None and _room_for_one(turn.obs, progress, unit, arms):
+        _take_turns(turn, progress, unit, full)
+        return None
+    if full is not None:
+        return Interruption(full, None)
+    timeout = turn.spec.engine.startup_timeout_seconds
     for role, fingerprint in arms.items():
         arm = turn.obs.bench_arm(fingerprint)
-        full = no_room(arm, now, patience)
-        if full is not None:
-            return Interruption(full, None)
         broken = start_fault(arm, now, timeout) or crash_fault(arm, now)
         if broken is not None:
             return Interruption(broken, role)
     return None
 
 
+def _without_room(
+    obs: Observation, progress: BenchmarkProgress, unit: Unit | None, arms: Mapping[ArmRole, str]
+) -> Fault | None:
+    """Why a pod that should be up has no place. Taking turns, an arm whose turn it is waits for the other to go."""
+    both = unit is None or together(progress, side_by_side(obs), unit.pair)
+    views = {role: obs.bench_arm(fingerprint) for role, fingerprint in arms.items()}
+    holding = [role for role, view in views.items() if view is not None and view.occupying > 0]
+    if not both and len(holding) > 1:
+        return None
+    return next((fault for view in views.values() if (fault := no_room(view, obs.now)) is not None), None)
+
+
+def _room_for_one(obs: Observation, progress: BenchmarkProgress, unit: Unit, arms: Mapping[ArmRole, str]) -> bool:
+    """Whether one of two arms that should be up together has a place."""
+    if not together(progress, side_by_side(obs), unit.pair):
+        return False
+    views = [obs.bench_arm(fingerprint) for fingerprint in arms.values()]
+    return any(view is not None and view.pods and no_room(view, obs.now) is None for view in views)
+
+
+def _take_turns(turn: Turn, progress: BenchmarkProgress, unit: Unit, full: Fault) -> None:
+    said = f"{full.message}; there is room for one pod, so the arms take turns from pair {unit.pair} on"
+    turn.decide("TakeTurns", full.reason, said)
+    turn.set(benchmark=progress.model_copy(update={"turns_from_pair": unit.pair}))
+
+
 def bench_intents(obs: Observation, progress: BenchmarkProgress) -> tuple[tuple[ArmIntent, ...], JobIntent | None]:
     """Benchmark pods that should exist now, and the Job to run on them once they are proven."""
-    together = side_by_side(obs)
-    unit = next_unit(obs.spec, progress, together, obs.evidence)
+    unit = next_unit(obs.spec, progress, side_by_side(obs), obs.evidence)
     arms = fingerprints(obs, progress)
     if unit is None:
         return (), None
-    up = tuple(arms) if together else unit.roles
+    both = together(progress, side_by_side(obs), unit.pair)
+    worn = bool(worn_pods(obs, progress, unit, arms, both))
+    nodes = preferred_nodes(obs, progress, unit, both)
+    up = tuple(arms) if both else unit.roles
     intents = []
     for role in ArmRole:
         other = obs.bench_arm(arms[ArmRole.SPECULATIVE if role is ArmRole.BASELINE else ArmRole.BASELINE])
-        blocked = not together and other is not None and other.occupying > 0 and role in up
+        blocked = worn or (not both and other is not None and other.occupying > 0)
         replicas = 1 if role in up and not blocked else 0
         if replicas or obs.bench_arm(arms[role]) is not None:
-            intents.append(_intent(obs, role, arms[role], replicas))
+            intents.append(_intent(obs, role, arms[role], replicas, nodes.get(role)))
     return tuple(intents), _job(obs, progress, unit, arms)
 
 
-def _intent(obs: Observation, role: ArmRole, fingerprint: str, replicas: int) -> ArmIntent:
+def _intent(obs: Observation, role: ArmRole, fingerprint: str, replicas: int, node: str | None) -> ArmIntent:
     """A benchmark arm. One of an earlier spec is built from the revision that serves."""
     wanted, stable = obs.wanted(fingerprint), obs.status.stable
     if wanted is not None:
-        return ArmIntent(wanted.role, fingerprint, replicas, benchmark=True)
-    return ArmIntent(role, fingerprint, replicas, benchmark=True, revision=stable.name if stable else None)
+        return ArmIntent(wanted.role, fingerprint, replicas, benchmark=True, node=node)
+    revision = stable.name if stable else None
+    return ArmIntent(role, fingerprint, replicas, benchmark=True, revision=revision, node=node)
+
+
+def _nodes(obs: Observation, progress: BenchmarkProgress, unit: Unit, job: JobView) -> dict[str, str]:
+    """Node of each arm's pod during a unit, where it is known."""
+    measured = {run.arm: run.pod for run in job.runs}
+    arms = fingerprints(obs, progress)
+    found = {role.value: node_of(obs.bench_arm(arms[role]), measured.get(role)) for role in unit.roles}
+    return {role: node for role, node in found.items() if node is not None}
 
 
 def _job(obs: Observation, progress: BenchmarkProgress, unit: Unit, by_role: dict[ArmRole, str]) -> JobIntent | None:
     views: dict[ArmRole, ArmView | None] = {role: obs.bench_arm(by_role[role]) for role in unit.roles}
     pods = {role: view.serving[0].name for role, view in views.items() if view is not None and view.serving}
     name = job_unit_name(unit.name, progress)
-    if worn_pods(obs, progress, unit):
+    if worn_pods(obs, progress, unit, by_role, together(progress, side_by_side(obs), unit.pair)):
         return None
     running = obs.job is not None and (obs.job.benchmark, obs.job.unit) == (progress.id, name) and not obs.job.finished
     if len(pods) < len(unit.roles) and not running:

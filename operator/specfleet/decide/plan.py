@@ -17,6 +17,8 @@ class ArmIntent:
     replicas: int
     benchmark: bool = False
     revision: str | None = None
+    node: str | None = None
+    """Node that its pod should rather run on; the scheduler may choose another. Followed when it starts from none."""
 
 
 @dataclass(frozen=True, slots=True)

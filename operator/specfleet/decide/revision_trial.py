@@ -3,6 +3,7 @@
 from specfleet.api.status import ArmRole, ChangeStatus, Verdict
 from specfleet.decide import measure
 from specfleet.decide.conclusions import conclude, refuse_candidate
+from specfleet.decide.duration import plan_in_words
 from specfleet.decide.evidence import BenchmarkVerdict
 from specfleet.decide.three_way import CHANGE_PAIRS, Serve
 from specfleet.decide.trials import best_passed, confirm, is_search, next_candidate, progress_of, qualify, round_over
@@ -107,7 +108,8 @@ def _start_next(turn: Turn) -> bool:
     else:
         return False
     if progress.round_pairs is None and progress.pairs_done == 0:
-        said = f"{candidate.label} on the changed engine against plain decoding: up to {progress.pairs_planned} pairs"
+        plan = plan_in_words(turn.spec, measure.side_by_side(turn.obs), progress.pairs_planned)
+        said = f"{candidate.label} on the changed engine against plain decoding: {plan}"
         turn.decide("StartBenchmark", progress.purpose, said)
     turn.set(benchmark=progress)
     turn.look_again(2)

@@ -3,22 +3,26 @@
 from collections.abc import Mapping
 from hashlib import sha256
 
-from specfleet.api.benchmark import TrafficSlice
+from specfleet.api.benchmark import BenchmarkSpec, TrafficSlice
 from specfleet.api.deployment import DeploymentSpec
-from specfleet.api.status import DeploymentStatus, Investigation, Phase, TrafficStatus, Verdict
+from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
+from specfleet.api.status import ArmRole, DeploymentStatus, Investigation, Phase, TrafficStatus, Verdict
 from specfleet.decide.gates import action_gates, first_unmet
 from specfleet.decide.traffic_profile import (
     LOOKS_PER_WINDOW,
     MINIMUM_REQUESTS,
+    PRODUCTION,
     ProfileState,
     TrafficLook,
     TrafficProfile,
     compare,
+    doublings_beyond,
     production_slices,
 )
 from specfleet.decide.turn import Turn
 
 MOVED = "TrafficMoved"
+LARGEST_LOAD_RATIO = 16.0
 
 
 def follow_traffic(turn: Turn) -> None:
@@ -33,7 +37,7 @@ def follow_traffic(turn: Turn) -> None:
     spacing = turn.spec.monitoring.traffic_window_seconds / LOOKS_PER_WINDOW / 2
     if (look.time - known.looked).total_seconds() < spacing:
         return
-    answer = compare(_profile(known), look.profile, ProfileState(known.over, known.moved))
+    answer = compare(_measured(turn, known), look.profile, ProfileState(known.over, known.moved))
     if not answer.known or answer.state == ProfileState(known.over, known.moved):
         return
     after = known.model_copy(update={"over": answer.state.over, "moved": answer.state.moved, "looked": look.time})
@@ -77,18 +81,21 @@ def measured_anew(turn: Turn) -> None:
     look, known = turn.obs.traffic, turn.status.traffic
     if look is None or known is None:
         return
-    aimed = {"slices": list(known.slices), "declared": known.declared}
+    aimed = {"slices": list(known.slices), "declared": known.declared, "load_ratio": known.load_ratio}
     turn.set(traffic=_measured_now(look).model_copy(update=aimed))
 
 
 def _aim_at_production(turn: Turn) -> None:
-    """From here on benchmarks measure slices like the present traffic."""
+    """From here on benchmarks measure slices like the present traffic, up to its peak."""
     look, known = turn.obs.traffic, turn.status.traffic
     if look is None or known is None:
         return
-    declared = turn.spec.benchmark.slices
-    slices = list(production_slices(look.profile, declared, turn.spec.model.max_model_len))
-    turn.set(traffic=known.model_copy(update={"slices": slices, "declared": _digest(declared)}))
+    benchmark = turn.spec.benchmark
+    slices = list(production_slices(look.profile, benchmark.slices, turn.spec.model.max_model_len))
+    beyond = doublings_beyond(largest_batch(turn), look.profile.peak_batch) or 0.0
+    ratio = round(min(LARGEST_LOAD_RATIO, load_in_force(turn.spec, turn.status) * 2.0**beyond), 3)
+    aimed = {"slices": slices, "load_ratio": ratio, "declared": _digest(benchmark)}
+    turn.set(traffic=known.model_copy(update=aimed))
 
 
 def look_anew(turn: Turn) -> None:
@@ -116,9 +123,41 @@ def slices_in_force(spec: DeploymentSpec, status: DeploymentStatus) -> list[Traf
     A person who changes the declared slices is right again.
     """
     known = status.traffic
-    if known is None or known.declared != _digest(spec.benchmark.slices):
+    if known is None or known.declared != _digest(spec.benchmark):
         return []
     return list(known.slices)
+
+
+def load_in_force(spec: DeploymentSpec, status: DeploymentStatus) -> float:
+    """By how much the next benchmark raises the heaviest declared tier; 1: not at all."""
+    known = status.traffic
+    return known.load_ratio if known is not None and known.declared == _digest(spec.benchmark) else 1.0
+
+
+def largest_batch(turn: Turn) -> float | None:
+    """Most requests in one engine at a time in what is measured; None while nothing is.
+
+    In closed loop that is the concurrency, in open loop the mean by Little's law. Only the newest benchmark over the
+    whole matrix counts: what an older one with other tiers has seen does not speak for the present proposer.
+    """
+    whole = [one for one in turn.obs.evidence if one.purpose in ("Qualify", "Confirm") or _everything(one)]
+    newest = max(whole, key=lambda one: one.started, default=None)
+    if newest is None:
+        return None
+    runs = [run for one in whole if one.benchmark == newest.benchmark for run in one.runs]
+    plain = [run for run in runs if run.valid and run.arm is ArmRole.BASELINE]
+    return max((one for one in map(_in_flight, plain) if one is not None), default=None)
+
+
+def _everything(evidence: BenchmarkEvidenceSpec) -> bool:
+    """Whether a re-benchmark followed the traffic: one after a suspicion measures suspect cells only."""
+    return evidence.purpose == "Suspicion" and any(run.slice.startswith(PRODUCTION) for run in evidence.runs)
+
+
+def _in_flight(run: RunSummary) -> float | None:
+    if run.concurrency is not None:
+        return float(run.concurrency)
+    return run.completed_requests_per_second * run.e2e_mean_seconds if run.e2e_mean_seconds is not None else None
 
 
 def _measured_now(look: TrafficLook) -> TrafficStatus:
@@ -136,13 +175,15 @@ def _shares(bands: Mapping[float, float]) -> dict[str, float]:
     return {f"{edge:g}": round(count / total, 4) for edge, count in sorted(bands.items()) if count > 0}
 
 
-def _profile(known: TrafficStatus) -> TrafficProfile:
+def _measured(turn: Turn, known: TrafficStatus) -> TrafficProfile:
     return TrafficProfile(
         {float(edge): share for edge, share in known.prompt_tokens.items()},
         {float(edge): share for edge, share in known.output_tokens.items()},
         known.requests,
+        largest_batch(turn),
     )
 
 
-def _digest(slices: list[TrafficSlice]) -> str:
-    return sha256("".join(one.model_dump_json() for one in slices).encode()).hexdigest()[:8]
+def _digest(benchmark: BenchmarkSpec) -> str:
+    listed = [one.model_dump_json() for one in (*benchmark.tiers, *benchmark.slices)]
+    return sha256("".join(listed).encode()).hexdigest()[:8]

@@ -3,6 +3,9 @@
 Bands are the engine's own 1-2-5 buckets of prompt and output length. The distance is the earth mover's distance in
 bands: 1.0 means that the average request moved by one band (about a factor of 2.15), wherever it started. A share that
 moves to the neighbouring band counts little and one that moves far counts much, which a difference of shares misses.
+
+Load is compared on one side only: how many doublings the peak of an engine's batch lies beyond the largest batch of the
+measured matrix. Below it the matrix says what happens.
 """
 
 import math
@@ -10,14 +13,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from specfleet.api.benchmark import TrafficSlice
+from specfleet.api.benchmark import LoadTier, TrafficSlice
 
 MOVED_BANDS = 1.0
 BACK_BANDS = 0.5
+MOVED_DOUBLINGS = 0.25
+"""19 % beyond the largest measured batch: speculation loses its gain with the batch, in steps of that size."""
+BACK_DOUBLINGS = 0.0
+LENGTHS = ("prompt length", "output length")
+PEAK = "peak load"
+PRODUCTION = "production"
+"""How the names of slices like production begin."""
 CONSECUTIVE = 3
 MINIMUM_REQUESTS = 500
 FILLED_RATIO = 0.9
 """Of the context that the answer leaves: prompts are made by characters, their tokens are not exact."""
+LARGEST_CONCURRENCY = 4096
+"""As the API allows it."""
 LOOKS_PER_WINDOW = 4
 """Looks overlap: three in a row that say moved span at least one and a half windows of traffic."""
 
@@ -30,6 +42,9 @@ class TrafficProfile:
     output_tokens: Mapping[float, float]
     requests: float
     """Requests that the profile rests on."""
+    peak_batch: float | None = None
+    """Requests in one engine at a time: exceeded for one percent of the window (production), or the most that was
+    measured (evidence). None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +104,37 @@ def _shares(bands: Mapping[float, float], edges: Sequence[float]) -> list[float]
     return [bands.get(edge, 0.0) / total for edge in edges] if total > 0 else None
 
 
+def doublings_beyond(measured: float | None, now: float | None) -> float | None:
+    """How far a peak lies beyond the largest measured batch; 0 inside; None when one of them is not known."""
+    if measured is None or now is None or measured <= 0:
+        return None
+    return max(0.0, math.log2(max(now, 1.0) / measured))
+
+
 def compare(measured: TrafficProfile, now: TrafficProfile, state: ProfileState) -> ProfileAnswer:
     """One look. Moved after CONSECUTIVE looks beyond MOVED_BANDS, and back only below BACK_BANDS, so that traffic on
     the edge does not start a benchmark every day."""
-    lengths = {
-        "prompt length": distance(measured.prompt_tokens, now.prompt_tokens),
-        "output length": distance(measured.output_tokens, now.output_tokens),
+    distances = {
+        LENGTHS[0]: distance(measured.prompt_tokens, now.prompt_tokens),
+        LENGTHS[1]: distance(measured.output_tokens, now.output_tokens),
+        PEAK: doublings_beyond(measured.peak_batch, now.peak_batch),
     }
-    known = {name: value for name, value in lengths.items() if value is not None}
-    if now.requests < MINIMUM_REQUESTS or len(known) < len(lengths):
+    known = {name: value for name, value in distances.items() if value is not None}
+    if now.requests < MINIMUM_REQUESTS or any(name not in known for name in LENGTHS):
         text = f"{now.requests:.0f} requests are too few to compare traffic ({MINIMUM_REQUESTS} are needed)"
         return ProfileAnswer(state, False, known, text)
-    limit = BACK_BANDS if state.moved else MOVED_BANDS
-    beyond = max(known.values()) > limit
+    bands = BACK_BANDS if state.moved else MOVED_BANDS
+    doublings = BACK_DOUBLINGS if state.moved else MOVED_DOUBLINGS
+    beyond = any(value > (doublings if name == PEAK else bands) for name, value in known.items())
     over = min(state.over + 1, CONSECUTIVE) if beyond else 0
     following = ProfileState(over, over >= CONSECUTIVE or (state.moved and beyond))
-    return ProfileAnswer(
-        following, True, known, "; ".join(f"{name} moved by {value:.2f} bands" for name, value in known.items())
-    )
+    said = [f"{name} moved by {value:.2f} bands" for name, value in known.items() if name != PEAK]
+    if known.get(PEAK):
+        said.append(
+            f"peak load of {now.peak_batch:.0f} requests per engine is {known[PEAK]:.2f} doublings beyond the largest "
+            f"measured batch of {measured.peak_batch:.0f}"
+        )
+    return ProfileAnswer(following, True, known, "; ".join(said))
 
 
 def production_slices(
@@ -123,11 +151,28 @@ def production_slices(
     if longest is not None:
         output = max(2, min(output, longest // 2))
         halves = [max(1, min(tokens, int(FILLED_RATIO * (longest - output)))) for tokens in halves]
-    names = ("production-short", "production-long") if halves[0] != halves[1] else ("production",)
+    names = (f"{PRODUCTION}-short", f"{PRODUCTION}-long") if halves[0] != halves[1] else (PRODUCTION,)
     return tuple(
         heaviest.model_copy(update={"name": name, "prompt_tokens": tokens, "output_tokens": output, "weight": 1.0})
         for name, tokens in zip(names, halves, strict=False)
     )
+
+
+def loaded_tiers(tiers: Sequence[LoadTier], ratio: float) -> list[LoadTier]:
+    """The tiers with the heaviest one raised by `ratio`: the largest concurrency, else the largest rate.
+
+    A share of the capacity is raised to the whole capacity at most: beyond it a queue grows for as long as one looks.
+    """
+    if ratio <= 1:
+        return list(tiers)
+    heaviest = max(tiers, key=lambda one: (one.concurrency or 0, one.requests_per_second or 0, one.capacity_ratio or 0))
+    if heaviest.concurrency is not None:
+        raised: dict[str, float] = {"concurrency": min(LARGEST_CONCURRENCY, math.ceil(heaviest.concurrency * ratio))}
+    elif heaviest.requests_per_second is not None:
+        raised = {"requests_per_second": heaviest.requests_per_second * ratio}
+    else:
+        raised = {"capacity_ratio": min(1.0, (heaviest.capacity_ratio or 1.0) * ratio)}
+    return [one.model_copy(update=raised) if one is heaviest else one for one in tiers]
 
 
 def _middle(edges: Sequence[float], edge: float) -> float:

@@ -12,7 +12,7 @@ from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.gpu_budget import gpu_hour_budget
 from specfleet.decide.observation import Observation, WantedArm
 from specfleet.decide.search import NextPairs, SearchDone
-from specfleet.decide.traffic import slices_in_force
+from specfleet.decide.traffic import load_in_force, slices_in_force
 from specfleet.decide.turn import Turn
 
 
@@ -71,6 +71,7 @@ def progress_of(turn: Turn, candidate: WantedArm, purpose: str, pairs: int) -> B
         pairs_planned=pairs,
         capacity_from=_capacity_from(turn.status.search, turn.obs.evidence) if purpose == "Confirm" else None,
         slices=slices_in_force(turn.spec, turn.status),
+        load_ratio=load_in_force(turn.spec, turn.status),
     )
 
 
@@ -197,6 +198,7 @@ def _stretch(turn: Turn, run: SearchStatus, step: NextPairs) -> BenchmarkProgres
         gpu_hours=round(sum(one.gpu_seconds for one in mine) / 3600, 4),
         capacity_from=_capacity_from(run, turn.obs.evidence),
         slices=slices_in_force(turn.spec, turn.status),
+        load_ratio=load_in_force(turn.spec, turn.status),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress
+from specfleet.decide.traffic_profile import loaded_tiers
 
 CAPACITY_UNIT = "capacity"
 CELLS_PER_UNIT = 16
@@ -24,16 +25,23 @@ class Unit:
 
 
 def measured_spec(spec: DeploymentSpec, progress: BenchmarkProgress) -> DeploymentSpec:
-    """The spec with the slices that this benchmark measures: since traffic moved, those like production."""
-    if not progress.slices:
+    """The spec with what this benchmark measures: since traffic moved, slices and the heaviest load like production."""
+    if not progress.slices and progress.load_ratio <= 1:
         return spec
-    return spec.model_copy(update={"benchmark": spec.benchmark.model_copy(update={"slices": list(progress.slices)})})
+    benchmark = spec.benchmark
+    slices, tiers = list(progress.slices) or benchmark.slices, loaded_tiers(benchmark.tiers, progress.load_ratio)
+    return spec.model_copy(update={"benchmark": benchmark.model_copy(update={"slices": slices, "tiers": tiers})})
 
 
 def planned_cells(spec: DeploymentSpec, progress: BenchmarkProgress) -> tuple[Cell, ...]:
     """Cells of this benchmark: all, or only the suspect ones."""
     chosen = {tuple(cell.split("/", 1)) for cell in progress.cells}
     return tuple(cell for cell in measured_spec(spec, progress).benchmark.cells if not chosen or cell in chosen)
+
+
+def together(progress: BenchmarkProgress, side_by_side: bool, pair: int) -> bool:
+    """Whether both arms are up during a pair: declared, and the cluster has had room for both so far."""
+    return side_by_side and (progress.turns_from_pair is None or pair < progress.turns_from_pair)
 
 
 def units(spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool) -> tuple[Unit, ...]:
@@ -45,9 +53,9 @@ def units(spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool)
         listed.append(Unit(CAPACITY_UNIT, 0, (plain,), cells[:1]))
     chunks = [cells[start : start + CELLS_PER_UNIT] for start in range(0, len(cells), CELLS_PER_UNIT)]
     for pair in range(progress.pairs_planned):
-        orders = [(plain, speculative)] if side_by_side else _turns(pair)
-        for roles in orders:
-            half = "" if side_by_side else ("a" if roles == (plain,) else "b")
+        both = together(progress, side_by_side, pair)
+        for roles in [(plain, speculative)] if both else _turns(pair):
+            half = "" if both else ("a" if roles == (plain,) else "b")
             for index, chunk in enumerate(chunks):
                 part = f"c{index}" if len(chunks) > 1 else ""
                 listed.append(Unit(f"p{pair}{half}{part}", pair, roles, chunk))

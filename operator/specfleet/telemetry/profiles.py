@@ -1,7 +1,7 @@
-"""How long production requests are: the engine's histograms of prompt and output length over one window.
+"""What production traffic is like: the engine's histograms of prompt and output length over one window, and its peak.
 
-Asked for a few times per window only, with two samples per series (its end and its start): a window of a day costs the
-metrics server no more than one of a minute.
+Asked for a few times per window only. Of the histograms two samples per series are read (end and start of the window);
+the peak is one quantile per pod, which the metrics server works out over the window.
 """
 
 import asyncio
@@ -18,12 +18,18 @@ from specfleet.telemetry.servers import MetricsServer
 
 PROMPT = "vllm:request_prompt_tokens_bucket"
 OUTPUT = "vllm:request_generation_tokens_bucket"
+RUNNING = "vllm:num_requests_running"
+PEAK_QUANTILE = 0.99
+"""A load that is exceeded for a quarter of an hour a day is a peak, one that is exceeded for a minute is a burst."""
 SERIES_PER_POD = 40
 """Two histograms with 1-2-5 edges up to the context length."""
 LOOK_BACK_SCRAPES = 4
 
 Counts = dict[tuple[str, str, str], dict[float, float]]
 """Cumulative count per edge, by (namespace, pod, metric)."""
+
+Peaks = dict[tuple[str, str], float]
+"""Running requests at the peak, by (namespace, pod)."""
 
 log = logging.getLogger(__name__)
 
@@ -71,31 +77,51 @@ class Profiles:
     async def _look(self, server: MetricsServer, due: list[Target], now: datetime) -> dict[Key, TrafficLook]:
         end = now.timestamp()
         try:
-            ends, starts = await asyncio.gather(
-                self._counts(server, due, end), self._counts(server, due, end - due[0].traffic_window_seconds)
+            ends, starts, peaks = await asyncio.gather(
+                self._counts(server, due, end),
+                self._counts(server, due, end - due[0].traffic_window_seconds),
+                self._peaks(server, due, end),
             )
         except PrometheusError as error:
             log.info("lengths of requests are not known: %s", error)
             return {}
         found = {}
         for target in due:
-            profile = _profile(target, ends, starts)
+            profile = _profile(target, ends, starts, peaks)
             if profile is not None:
                 found[target.key] = TrafficLook(now.replace(microsecond=0), profile)
         return found
 
+    async def _peaks(self, server: MetricsServer, due: list[Target], at: float) -> Peaks:
+        client = self._clients.setdefault(server, Prometheus(server))
+        window, label = due[0].traffic_window_seconds, due[0].namespace_label
+        selectors = fleet_queries(_pods(due), label, window, (RUNNING,), 1)
+        asked = (client.instant_vector(f"quantile_over_time({PEAK_QUANTILE:g}, {one})", at) for one in selectors)
+        found: Peaks = {}
+        for one in (series for answer in await asyncio.gather(*asked) for series in answer):
+            value = float(one.values[-1]) if len(one.values) else math.nan
+            if math.isfinite(value):
+                slot = (one.labels.get(label, ""), one.labels.get(due[0].pod_label, ""))
+                found[slot] = found.get(slot, 0.0) + value
+        return found
+
     async def _counts(self, server: MetricsServer, due: list[Target], at: float) -> Counts:
         client = self._clients.setdefault(server, Prometheus(server))
-        pods: dict[str, int] = {}
-        for target in due:
-            pods[target.key[0]] = pods.get(target.key[0], 0) + sum(len(members) for members in target.arms.values())
         seconds = LOOK_BACK_SCRAPES * max(target.scrape_interval_seconds for target in due)
-        queries = fleet_queries(pods, due[0].namespace_label, seconds, (PROMPT, OUTPUT), SERIES_PER_POD)
+        queries = fleet_queries(_pods(due), due[0].namespace_label, seconds, (PROMPT, OUTPUT), SERIES_PER_POD)
         answers = await asyncio.gather(*(client.range_vector(query, at) for query in queries))
         counts: Counts = {}
         for answer in answers:
             _add(counts, answer, due[0].namespace_label, due[0].pod_label)
         return counts
+
+
+def _pods(due: Iterable[Target]) -> dict[str, int]:
+    """Pods per namespace."""
+    pods: dict[str, int] = {}
+    for target in due:
+        pods[target.key[0]] = pods.get(target.key[0], 0) + sum(len(members) for members in target.arms.values())
+    return pods
 
 
 def _add(counts: Counts, series: Iterable[Series], namespace_label: str, pod_label: str) -> None:
@@ -113,8 +139,12 @@ def _add(counts: Counts, series: Iterable[Series], namespace_label: str, pod_lab
         own[edge] = own.get(edge, 0.0) + value
 
 
-def _profile(target: Target, ends: Counts, starts: Counts) -> TrafficProfile | None:
-    """Requests per band over all serving pods; None when an engine exposes no such histogram."""
+def _profile(target: Target, ends: Counts, starts: Counts, peaks: Peaks) -> TrafficProfile | None:
+    """Requests per band over all serving pods; None when an engine exposes no such histogram.
+
+    The peak is that of the arm whose pods are busier, on average over its pods: one pod that a gateway favours is not
+    the fleet.
+    """
     bands: list[dict[float, float]] = []
     for metric in (PROMPT, OUTPUT):
         total: dict[float, float] = {}
@@ -129,7 +159,12 @@ def _profile(target: Target, ends: Counts, starts: Counts) -> TrafficProfile | N
             return None
     if not bands[0] or not bands[1]:
         return None
-    return TrafficProfile(bands[0], bands[1], sum(bands[0].values()))
+    arms = [
+        [peaks[target.key[0], pod.name] for pod in pods if (target.key[0], pod.name) in peaks]
+        for pods in target.arms.values()
+    ]
+    busiest = max((sum(known) / len(known) for known in arms if known), default=None)
+    return TrafficProfile(bands[0], bands[1], sum(bands[0].values()), busiest)
 
 
 def _grown(end: Mapping[float, float], start: Mapping[float, float]) -> Mapping[float, float]:

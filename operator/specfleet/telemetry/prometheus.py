@@ -125,6 +125,13 @@ class Prometheus:
 
         Raises PrometheusError; an empty list is an answer (no such series).
         """
+        return await self._evaluated(query, at)
+
+    async def instant_vector(self, query: str, at: float) -> list[Series]:
+        """One sample per series of an instant query. Raises as range_vector does."""
+        return await self._evaluated(query, at)
+
+    async def _evaluated(self, query: str, at: float) -> list[Series]:
         self.queries += 1
         loop = asyncio.get_running_loop()
         deadline = CONNECT_TIMEOUT_SECONDS + 2 * self._server.timeout_seconds
@@ -174,7 +181,7 @@ def _parse(result: Iterable[Any], url: str) -> list[Series]:
     series = []
     try:
         for item in result:
-            pairs = item["values"]
+            pairs = item["values"] if "values" in item else [item["value"]]
             times = np.fromiter((pair[0] for pair in pairs), np.float64, len(pairs))
             values = np.fromiter((float(pair[1]) for pair in pairs), np.float64, len(pairs))
             labels = {str(name): str(value) for name, value in item["metric"].items()}

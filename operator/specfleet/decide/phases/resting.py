@@ -4,13 +4,16 @@ from datetime import timedelta
 
 from specfleet.api.status import Phase, TrialStatus, Verdict
 from specfleet.decide import budget
+from specfleet.decide.duration import plan_in_words
 from specfleet.decide.gates import GateName, first_unmet, hold_gate, trial_gates
+from specfleet.decide.measure import side_by_side
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.phases.speculative import guard_promoted
 from specfleet.decide.resume import resume
 from specfleet.decide.traffic import follow_traffic, try_again_on_other_traffic
 from specfleet.decide.trials import best_passed, confirm, is_search, next_candidate, progress_of, qualify
 from specfleet.decide.turn import Turn
+from specfleet.decide.units import measured_spec
 
 HOLD_SECONDS = 600.0
 LONGEST_HOLD_SECONDS = 21600.0
@@ -83,9 +86,11 @@ def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple
     progress = progress.model_copy(update={"cells": list(cells)})
     if progress.round_pairs is None and progress.pairs_done == 0:
         # Stretches of a search are told at the end of each round, not one by one.
-        message = f"{candidate.label} against plain decoding: up to {progress.pairs_planned} pairs"
+        message = f"{candidate.label} against plain decoding: "
         if cells:
-            message += f" in {', '.join(cells)}"
+            message += f"up to {progress.pairs_planned} pairs in {', '.join(cells)}"
+        else:
+            message += plan_in_words(measured_spec(turn.spec, progress), side_by_side(turn.obs), progress.pairs_planned)
         turn.decide("StartBenchmark", purpose, message)
     if purpose == "Suspicion":
         turn.set(benchmark=progress)
