@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specfleet.benchmark import driver
+from specfleet.benchmark import driver, harness
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -25,7 +25,7 @@ def scraped(name: str) -> driver.Counters:
 @pytest.mark.parametrize("name", ["none", "draft-bad"])
 def test_the_send_times_of_a_real_run_are_the_reconstructed_ones(name: str) -> None:
     bench = recorded(name)
-    intended = driver.intended_delays(bench["seed"], bench["num_prompts"], bench["request_rate"])
+    intended = harness.intended_delays(bench["seed"], bench["num_prompts"], bench["request_rate"])
     lags = driver.send_lags(bench["start_times"], intended)
     assert lags is not None
     assert driver.quantile(lags, 0.5) < 0.002
@@ -37,12 +37,12 @@ def test_the_send_times_of_a_real_run_are_the_reconstructed_ones(name: str) -> N
 def test_intended_times_are_numpys_for_every_seed(seed: int, count: int, rate: float) -> None:
     np.random.seed(seed)
     drawn = np.cumsum([np.random.gamma(shape=1.0, scale=1 / rate) for _ in range(count)])
-    assert driver.intended_delays(seed, count, rate) == pytest.approx(drawn * (count / rate / drawn[-1]))
+    assert harness.intended_delays(seed, count, rate) == pytest.approx(drawn * (count / rate / drawn[-1]))
 
 
 def test_another_seed_does_not_explain_the_recorded_send_times() -> None:
     bench = recorded("none")
-    lags = driver.send_lags(bench["start_times"], driver.intended_delays(8, 30, 5.0))
+    lags = driver.send_lags(bench["start_times"], harness.intended_delays(8, 30, 5.0))
     assert lags is not None
     assert driver.quantile(lags, 0.99) > 0.2
 
@@ -55,12 +55,16 @@ def test_without_start_times_the_lag_is_unknown() -> None:
 def summary_of(name: str) -> dict[str, Any]:
     bench = recorded(name)
     run = {"requests_per_second": bench["request_rate"], "requests": bench["num_prompts"], "seed": bench["seed"]}
-    return driver.summarise(run, bench, {"tpot_slo_seconds": 0.01, "ttft_slo_seconds": None})
+    vllm = harness.VllmBenchServe()
+    slo = {"tpot_slo_seconds": 0.01, "ttft_slo_seconds": None}
+    return driver.summarise(vllm.record(bench), vllm.intended_delays(run), slo)
 
 
 def test_the_summary_of_a_real_run_agrees_with_the_benchs_own_figures() -> None:
     bench, summary = recorded("none"), summary_of("none")
     assert summary["completed_requests"] == 30
+    assert summary["completed_requests_per_second"] == pytest.approx(bench["request_throughput"])
+    assert summary["output_tokens_per_second"] == pytest.approx(bench["output_throughput"])
     assert summary["tpot_mean_seconds"] == pytest.approx(bench["mean_tpot_ms"] / 1000, rel=1e-3)
     assert summary["tpot_p95_seconds"] == pytest.approx(bench["p95_tpot_ms"] / 1000, rel=1e-3)
     assert summary["stall_p95_seconds"] == pytest.approx(bench["p95_itl_ms"] / 1000, rel=1e-3)

@@ -25,6 +25,7 @@ from specfleet.decide.evidence import judge, quantity_of
 
 ROOT = Path(__file__).parents[2]
 DRIVER = ROOT / "operator/specfleet/benchmark/driver.py"
+OTHER = Path(__file__).with_name("other_harness.py")
 VLLM = [sys.executable, "-m", "vllm_sim"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "images/vllm-sim"), "VLLM_SIM_PROFILE": '{"time_scale": 2.0}'}
 SPECULATION = '{"method": "eagle3", "model": "org/draft", "num_speculative_tokens": 3}'
@@ -114,6 +115,7 @@ class Job:
     folder: Path
     plan: dict[str, Any]
     process: "subprocess.Popen[bytes] | None" = None
+    program: tuple[str, ...] = (str(DRIVER),)
 
     @property
     def log(self) -> str:
@@ -123,7 +125,7 @@ class Job:
         (self.folder / "plan.json").write_text(json.dumps(self.plan))
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(DRIVER), "--plan", str(self.folder / "plan.json")],
+                [sys.executable, *self.program, "--plan", str(self.folder / "plan.json")],
                 env=ENVIRONMENT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -382,6 +384,67 @@ def test_a_client_that_gets_no_processor_is_flagged(engines: dict[ArmRole, Engin
     assert report.runs[0].client_lag_p99_seconds > 0.5
     # Being stopped also looks like time that the pod did not see; either way the run is not compared.
     assert (report.runs[0].invalid_reason or "").split(":")[0] in ("ClientLag", "LittlesLaw")
+
+
+def other(folder: Path, engines: dict[ArmRole, Engine], wanted: DeploymentSpec, *mischief: str, pair: int = 0) -> Job:
+    """The same Job with another harness behind the port."""
+    made = job(folder, engines, wanted, pair)
+    made.program = (str(OTHER), "drive")
+    made.plan.update(harness="even", mischief=list(mischief))
+    return made
+
+
+def test_another_harness_behind_the_port_goes_through_the_same_validation_to_a_verdict(
+    engines: dict[ArmRole, Engine], tmp_path: Path
+) -> None:
+    both = spec(tiers=[{"name": "low", "requestsPerSecond": 8}, {"name": "peak", "concurrency": 8}])
+    evidence = []
+    for pair in range(3):
+        code, report = other(tmp_path / str(pair), engines, both, pair=pair).run()
+        assert code == 0
+        assert [run.invalid_reason for run in report.runs] == [None] * 4
+        assert all(run.ttft_mean_seconds and run.tpot_mean_seconds and run.prompt_tokens for run in report.runs)
+        assert all((run.client_lag_p99_seconds is None) is (run.concurrency is not None) for run in report.runs)
+        evidence.append(evidence_of(report, pair))
+    verdict = judge(both, evidence)
+    assert verdict.gain_ratio is not None
+    assert verdict.gain_ratio > 0.2
+
+
+@pytest.mark.parametrize(
+    ("mischief", "reason"),
+    [("--invent-tokens", "TokenMismatch: the pod generated"), ("--write-garbage", "BenchFailed: even left no usable")],
+)
+def test_what_another_harness_says_of_itself_is_held_against_the_pods_own_counters(
+    engines: dict[ArmRole, Engine], tmp_path: Path, mischief: str, reason: str
+) -> None:
+    code, report = other(tmp_path, engines, spec(), mischief).run()
+    assert code == 0
+    assert all((run.invalid_reason or "").startswith(reason) for run in report.runs), report.runs
+
+
+def test_a_harness_that_does_not_say_when_it_sent_proves_no_open_loop_latency(
+    engines: dict[ArmRole, Engine], tmp_path: Path
+) -> None:
+    evidence = []
+    for pair in range(3):
+        _, report = other(tmp_path / str(pair), engines, spec(), "--forget-starts", pair=pair).run()
+        assert all(run.valid and run.client_lag_p99_seconds is None for run in report.runs)
+        evidence.append(evidence_of(report, pair))
+    verdict = judge(spec(), evidence)
+    assert verdict.verdict is not Verdict.PASS
+    assert "ClientLagUnknown" in {guard.name for guard in verdict.guards if guard.verdict is Verdict.INCONCLUSIVE}
+
+
+def test_a_plan_with_an_unknown_harness_is_refused_and_the_known_ones_are_named(
+    engines: dict[ArmRole, Engine], tmp_path: Path
+) -> None:
+    wrong = job(tmp_path, engines, spec())
+    wrong.plan["harness"] = "aiperf"
+    wrong.begin()
+    assert wrong.process is not None
+    assert wrong.process.wait(timeout=30) == 2
+    assert "the harness 'aiperf' is not known; there are: vllm-bench-serve" in wrong.log
 
 
 def test_sigterm_leaves_what_is_finished(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:

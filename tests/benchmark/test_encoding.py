@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from specfleet.api.evidence import RunSummary
 from specfleet.api.status import ArmRole
 from specfleet.benchmark import driver, encoding
+from specfleet.benchmark.harness import VllmBenchServe
 from specfleet.benchmark.result import (
     DriverReport,
     MessageError,
@@ -63,7 +64,9 @@ def a_run(order: int, arm: str, reason: str | None = None, **fields: Any) -> dic
 
 def session(runs: list[dict[str, Any]], **fields: Any) -> driver.Session:
     plan = {"arms": {"baseline": {"pod": "llm-base-6f9c-abcde"}, "speculative": {"pod": "llm-spec-7d8e-fghij"}}}
-    return driver.Session(plan=plan, source=[], bench=driver.Bench(), work=Path("."), runs=runs, **fields)
+    return driver.Session(
+        plan=plan, source=[], bench=driver.Bench(VllmBenchServe()), work=Path("."), runs=runs, **fields
+    )
 
 
 def test_driver_and_operator_use_the_same_table() -> None:

@@ -1,17 +1,21 @@
 """The plan of a pair: order, seeds, load."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole
+from specfleet.benchmark.harness import HARNESSES
 from specfleet.benchmark.plan import (
     ArmTarget,
     PlanError,
     build_plan,
     built_in_prompts,
-    driver_source,
+    driver_sources,
 )
 
 ARMS = {
@@ -130,7 +134,15 @@ def test_the_built_in_prompts_are_prose_code_and_questions() -> None:
     assert min(map(len, prompts)) > 300
 
 
-def test_the_driver_can_be_mounted_alone() -> None:
-    assert "specfleet." not in "\n".join(
-        line for line in driver_source().splitlines() if line.startswith(("import", "from"))
-    )
+def test_what_is_mounted_runs_without_the_package_and_without_any_other(tmp_path: Path) -> None:
+    for name, text in driver_sources().items():
+        (tmp_path / name).write_text(text)
+    # -S: no site-packages, so neither specfleet nor what it needs can be imported.
+    command = [sys.executable, "-S", str(tmp_path / "driver.py"), "--plan", str(tmp_path / "plan.json")]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, env={})
+    assert (answer.returncode, answer.stderr) == (2, "")
+    assert "plan.json" in answer.stdout
+
+
+def test_a_plan_names_a_harness_that_the_driver_has() -> None:
+    assert build_plan(spec(**TWO_BY_TWO), 0, ARMS, None, None, "Qualify")["harness"] in HARNESSES

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from specfleet.benchmark import driver
+from specfleet.benchmark.harness import VllmBenchServe
 
 from tests.benchmark.test_encoding import a_run
 
@@ -17,7 +18,7 @@ def measured(speeds: Mapping[str, Speed]) -> Callable[[dict[str, Any]], str]:
 
     def drive(plan: dict[str, Any]) -> str:
         runs = [_run(plan, run, speeds) for run in plan["runs"]]
-        session = driver.Session(plan=plan, source=[], bench=driver.Bench(), work=Path(), runs=runs)
+        session = driver.Session(plan=plan, source=[], bench=driver.Bench(VllmBenchServe()), work=Path(), runs=runs)
         if plan["purpose"] == "Capacity":
             driver.set_capacity(session)
         return driver.encode_message(session)

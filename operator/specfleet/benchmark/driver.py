@@ -1,11 +1,12 @@
-"""Runs one pair of the benchmark inside a Job's pod. Standard library only: it is mounted into the engine image.
+"""Runs one pair of the benchmark inside a Job's pod. Standard library only: it is mounted with harness.py into the
+engine image.
 
     python3 driver.py --plan /specfleet/plan.json
 
-Reads a plan (benchmark/plan.py writes it), runs `vllm bench serve` against pod addresses, takes its own /metrics deltas
-from those pods, validates every run and leaves one termination message of at most 4096 bytes (benchmark/result.py
-reads it). Exit code 0: measured, even if some runs are invalid. 1: could not measure. 2: the plan cannot be used.
-3: stopped by SIGTERM; the message holds what was finished.
+Reads a plan (benchmark/plan.py writes it), runs its harness (harness.py) against pod addresses, takes its own /metrics
+deltas from those pods, validates every run and leaves one termination message of at most 4096 bytes
+(benchmark/result.py reads it). Exit code 0: measured, even if some runs are invalid. 1: could not measure. 2: the plan
+cannot be used. 3: stopped by SIGTERM; the message holds what was finished.
 """
 
 import argparse
@@ -31,6 +32,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+
+if __package__:
+    from specfleet.benchmark.harness import HARNESSES, ClientRecord, Harness
+else:  # As the Job runs it: two files in one folder, without the package.
+    from harness import HARNESSES, ClientRecord, Harness  # type: ignore[import-not-found,no-redef,unused-ignore]
 
 MESSAGE_LIMIT_BYTES = 4096
 MESSAGE_VERSION = 1
@@ -458,26 +464,6 @@ def wait_idle(base_url: str, timeout_seconds: float, check: Callable[[], None]) 
 # -------------------------------------------------------------------------------------------------- intended send times
 
 
-def intended_delays(seed: int, count: int, requests_per_second: float) -> list[float]:
-    """When `vllm bench serve --seed S --request-rate R` means to send each request, seconds after its start.
-
-    It draws np.random.gamma(1, 1/R), which is -log(1 - u)/R of the MT19937 stream seeded by np.random.seed(S), and
-    scales the sum to count/R. Python's generator has the same stream once its state is set the way NumPy sets it.
-    """
-    state = [seed & 0xFFFFFFFF]
-    for index in range(1, 624):
-        state.append((1812433253 * (state[-1] ^ (state[-1] >> 30)) + index) & 0xFFFFFFFF)
-    stream = random.Random()  # noqa: S311
-    stream.setstate((3, (*state, 624), None))
-    total = 0.0
-    delays = []
-    for _ in range(count):
-        total += -math.log(1.0 - stream.random()) / requests_per_second
-        delays.append(total)
-    scale = count / requests_per_second / total if total > 0 else 1.0
-    return [delay * scale for delay in delays]
-
-
 def send_lags(starts: Sequence[float], intended: Sequence[float]) -> list[float] | None:
     """How late each request left, in seconds, against the most punctual one. None: unknown (no start times)."""
     if len(starts) != len(intended) or not starts or any(start <= 0 for start in starts):
@@ -503,12 +489,13 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 
 @dataclass
 class Bench:
-    """The `vllm bench serve` process in flight, so that SIGTERM can end it."""
+    """The harness's process in flight, so that SIGTERM can end it."""
 
+    harness: Harness
     child: "subprocess.Popen[bytes] | None" = None
     stop: bool = False
     environment: dict[str, str] = field(default_factory=dict)
-    """Beside our own; see READER."""
+    """Beside our own; see Harness.stand_in."""
 
     def check(self) -> None:
         """Raise StoppedError once SIGTERM has come."""
@@ -540,106 +527,36 @@ class Bench:
                 self.child = None
 
 
-READER = '''"""The one function of pandas by which `vllm bench serve` reads a custom dataset (specfleet's driver)."""
-
-import json
-from pathlib import Path
-
-
-class Row(dict):
-    def to_dict(self):
-        return dict(self)
-
-
-class Table:
-    def __init__(self, rows):
-        self.rows = rows
-        self.columns = list(rows[0]) if rows else []
-
-    def iterrows(self):
-        return enumerate(map(Row, self.rows))
-
-
-def read_json(path_or_buf, lines=True):
-    text = Path(path_or_buf).read_text(encoding="utf-8")
-    return Table([json.loads(line) for line in text.splitlines() if line.strip()])
-'''
-
-
-def provide_reader(bench: Bench, work: Path, log: Path) -> bool:
-    """Whether the bench failed because its image has no pandas (extra `bench`), which it needs to read a JSONL file.
-
-    Then READER stands in for it, for the bench process only. Images with pandas never see it.
-    """
-    if bench.environment or "pandas" not in log.read_text(errors="replace"):
-        return False
-    folder = work / "reader"
-    folder.mkdir(exist_ok=True)
-    (folder / "pandas.py").write_text(READER, encoding="utf-8")
-    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    bench.environment["PYTHONPATH"] = os.pathsep.join(paths)
-    say("the image has no pandas: the dataset is read without it")
-    return True
-
-
-def bench_command(plan: Json, arm: Json, run: Run, dataset: Path, result: Path) -> list[str]:
-    """The command line of one run. Temperature is always explicit: since 0.15 it is not forced to 0."""
-    command = [
-        *plan["bench_command"],
-        *("--backend", "vllm", "--base-url", arm["url"], "--endpoint", plan["endpoint"]),
-        *("--model", arm["model"], "--tokenizer", plan["tokenizer"]),
-        *("--dataset-name", "custom", "--dataset-path", str(dataset), "--custom-output-len", str(run["output_tokens"])),
-        *("--disable-shuffle", "--skip-chat-template", "--disable-tqdm"),
-        *("--num-prompts", str(run["requests"]), "--seed", str(run["seed"])),
-        *("--temperature", str(run["temperature"]), "--top-p", str(run["top_p"])),
-        *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,95,99"),
-        *("--save-result", "--save-detailed", "--result-dir", str(result.parent), "--result-filename", result.name),
-        *("--ready-check-timeout-sec", "0"),
-    ]
-    if run.get("concurrency"):
-        return [*command, "--request-rate", "inf", "--max-concurrency", str(run["concurrency"])]
-    return [*command, "--request-rate", str(run["requests_per_second"])]
-
-
-def summarise(run: Run, detail: Json, slo: Json) -> Run:
-    """The client's side of a run from `vllm bench serve --save-detailed`. Latencies count from the intended send."""
-    starts = [float(value) for value in detail.get("start_times") or []]
-    latencies = [float(value) for value in detail.get("latencies") or []]
-    ttfts = [float(value) for value in detail.get("ttfts") or []]
-    lengths = [int(value) for value in detail.get("output_lens") or []]
-    errors = [str(value) for value in detail.get("errors") or []]
-    lags: list[float] | None = None
-    if run.get("requests_per_second"):
-        lags = send_lags(starts, intended_delays(run["seed"], run["requests"], run["requests_per_second"]))
+def summarise(seen: ClientRecord, intended: Sequence[float] | None, slo: Json) -> Run:
+    """The client's side of a run. Latencies count from the intended send."""
+    lags = send_lags(seen.starts, intended) if intended is not None else None
+    ttfts, lengths, errors, latencies = seen.ttfts, seen.output_lens, seen.errors, seen.latencies
     good = [i for i in range(min(len(ttfts), len(lengths))) if lengths[i] > 0 and not (i < len(errors) and errors[i])]
-    late = [lags[i] if lags is not None else 0.0 for i in range(len(ttfts))]
-    if len(latencies) != len(ttfts):
-        streams = detail.get("itls") or [[] for _ in ttfts]
-        latencies = [ttft + sum(stream) for ttft, stream in zip(ttfts, streams, strict=False)]
+    late = [lags[i] if lags is not None and i < len(lags) else 0.0 for i in range(len(ttfts))]
     tpots = [(latencies[i] - ttfts[i]) / (lengths[i] - 1) for i in good if lengths[i] > 1]
     waits = [ttfts[i] + late[i] for i in good]
-    pauses = [float(gap) for gaps in detail.get("itls") or [] for gap in gaps]
-    timed = len(starts) == len(ttfts)
+    timed = len(seen.starts) == len(ttfts)
+    seconds = seen.duration_seconds
     return {
-        "duration_seconds": float(detail.get("duration") or 0.0),
-        "completed_requests": int(detail.get("completed") or 0),
-        "failed_requests": int(detail.get("failed", max(0, run["requests"] - int(detail.get("completed") or 0)))),
-        "completed_requests_per_second": float(detail.get("request_throughput") or 0.0),
-        "prompt_tokens": int(detail.get("total_input_tokens") or 0),
-        "output_tokens": int(detail.get("total_output_tokens") or 0),
-        "output_tokens_per_second": float(detail.get("output_throughput") or 0.0),
+        "duration_seconds": seconds,
+        "completed_requests": seen.completed,
+        "failed_requests": seen.failed,
+        "completed_requests_per_second": seen.completed / seconds if seconds > 0 else 0.0,
+        "prompt_tokens": seen.prompt_tokens,
+        "output_tokens": seen.output_tokens,
+        "output_tokens_per_second": seen.output_tokens / seconds if seconds > 0 else 0.0,
         "tpot_mean_seconds": statistics.fmean(tpots) if tpots else None,
         "tpot_p95_seconds": quantile(tpots, 0.95),
         "ttft_mean_seconds": statistics.fmean(waits) if waits else None,
         "ttft_p95_seconds": quantile(waits, 0.95),
         "e2e_mean_seconds": statistics.fmean(latencies[i] + late[i] for i in good) if good else None,
-        "stall_p95_seconds": quantile(pauses, 0.95),
+        "stall_p95_seconds": quantile([gap for gaps in seen.pauses for gap in gaps], 0.95),
         "ttft_over_slo_share": _share_over(waits, slo.get("ttft_slo_seconds")),
         "tpot_over_slo_share": _share_over(tpots, slo.get("tpot_slo_seconds")),
         "client_lag_p99_seconds": quantile(lags, 0.99) if lags is not None else None,
         "_lag_mean": statistics.fmean(lags) if lags else None,
         "_latency_sum": sum(latencies[i] for i in good),
-        "_by_time": sorted((starts[i], ttfts[i]) for i in good) if timed else [],
+        "_by_time": sorted((seen.starts[i], ttfts[i]) for i in good) if timed else [],
         "_first_error": next((error for error in errors if error), ""),
     }
 
@@ -806,10 +723,13 @@ def _measured(session: Session, run: Run, blank: Run, arm: Json, plan: Json) -> 
     blank["started"] = time.time()
     log = session.work / f"{name}.log"
     try:
-        command, limit = bench_command(plan, arm, run, dataset, result), 3 * run["run_seconds"] + 180
+        command, limit = bench.harness.command(plan, arm, run, dataset, result), 3 * run["run_seconds"] + 180
         code = bench.run(command, log, limit)
-        if code not in (0, None) and provide_reader(bench, session.work, log):
-            code = bench.run(command, log, limit)
+        if code not in (0, None) and not bench.environment:
+            bench.environment = bench.harness.stand_in(log.read_text(errors="replace"), session.work)
+            if bench.environment:
+                say(f"run again with {', '.join(bench.environment)} of our own: {bench.harness.name} lacks something")
+                code = bench.run(command, log, limit)
     finally:
         sampler.finish()
     after = _settled(arm["url"], before, run["requests"], bench.check)
@@ -819,8 +739,13 @@ def _measured(session: Session, run: Run, blank: Run, arm: Json, plan: Json) -> 
         return {**blank, "invalid_reason": f"TimedOut: the run took more than {3 * run['run_seconds'] + 180:.0f} s"}
     if code != 0 or not result.exists():
         tail = " ".join(log.read_text(errors="replace").split())[-80:]
-        return {**blank, "invalid_reason": f"BenchFailed: vllm bench serve ended with {code}: {tail}"}
-    summary = {**blank, **summarise(run, json.loads(result.read_text()), plan.get("slo") or {})}
+        return {**blank, "invalid_reason": f"BenchFailed: {bench.harness.name} ended with {code}: {tail}"}
+    try:
+        seen = bench.harness.read(result)
+        summary = {**blank, **summarise(seen, bench.harness.intended_delays(run), plan.get("slo") or {})}
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        said = f"{bench.harness.name} left no usable result: {type(error).__name__} {error}"
+        return {**blank, "invalid_reason": f"BenchFailed: {said}"}
     if not delta.http:
         summary["server_errors"] = max(summary["server_errors"], summary["failed_requests"])
     summary["invalid_reason"] = invalid_reason(plan, run, summary, delta, sampler.waiting)
@@ -1030,6 +955,9 @@ def read_plan(path: str) -> Json:
         raise BadPlanError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(plan, dict) or plan.get("version") != PLAN_VERSION:
         raise BadPlanError(f"{path} is not a plan of version {PLAN_VERSION}: operator and driver differ")
+    if plan.get("harness") not in HARNESSES:
+        known = ", ".join(sorted(HARNESSES))
+        raise BadPlanError(f"{path}: the harness {plan.get('harness')!r} is not known; there are: {known}")
     return plan
 
 
@@ -1060,7 +988,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     work = Path(plan["work_dir"])
     work.mkdir(parents=True, exist_ok=True)
-    bench = Bench()
+    bench = Bench(HARNESSES[plan["harness"]])
     session = Session(plan=plan, source=[], bench=bench, work=work)
 
     def stop(_signal: int, _frame: object) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from specfleet.api.benchmark import BenchmarkSpec, LoadTier, TrafficSlice
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole
+from specfleet.benchmark.harness import VllmBenchServe
 
 PLAN_VERSION = 1
 MAX_RUNS_PER_JOB = 32
@@ -29,6 +30,9 @@ CLIENT_LAG_MEAN_LIMIT_SECONDS = 0.01
 LITTLE_LAW_TOLERANCE_RATIO = 0.05
 MOUNT = "/specfleet"
 DRIVER_FILE = "driver.py"
+DRIVER_FILES = (DRIVER_FILE, "harness.py")
+HARNESS = VllmBenchServe.name
+"""The load generator of every plan; harness.py has the port for others."""
 PLAN_FILE = "plan.json"
 PROMPTS_FILE = "prompts.jsonl"
 
@@ -129,6 +133,7 @@ def build_plan(
         "pair": pair,
         "tokenizer": spec.model.tokenizer or spec.model.name,
         "endpoint": "/v1/completions",
+        "harness": HARNESS,
         "bench_command": ["vllm", "bench", "serve"],
         "prompts_file": spec.benchmark.prompts.volume or f"{MOUNT}/{PROMPTS_FILE}",
         "work_dir": "/tmp/specfleet",  # noqa: S108
@@ -164,9 +169,9 @@ def built_in_prompts() -> str:
     return (files("specfleet.benchmark") / "prompts" / "built_in.jsonl").read_text(encoding="utf-8")
 
 
-def driver_source() -> str:
-    """Text of driver.py, for the Job's ConfigMap."""
-    return (files("specfleet.benchmark") / DRIVER_FILE).read_text(encoding="utf-8")
+def driver_sources() -> dict[str, str]:
+    """Text of the files that the Job's pod runs, by file name, for its ConfigMap."""
+    return {name: (files("specfleet.benchmark") / name).read_text(encoding="utf-8") for name in DRIVER_FILES}
 
 
 def _cells(benchmark: BenchmarkSpec, cells: Sequence[Cell] | None) -> tuple[Cell, ...]:

@@ -42,7 +42,7 @@ def config_map(
         "metadata": child(owner, unit_name(owner, benchmark, job), _labels(benchmark)),
         "immutable": True,
         "data": {
-            benchmark_plan.DRIVER_FILE: benchmark_plan.driver_source(),
+            **benchmark_plan.driver_sources(),
             benchmark_plan.PLAN_FILE: json.dumps(plan, sort_keys=True),
             benchmark_plan.PROMPTS_FILE: prompts,
         },
