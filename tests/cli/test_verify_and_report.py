@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from specfleet.api.base import API_VERSION
 from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.evidence import RequestProbe
 from specfleet.api.status import DecisionRecord
 from specfleet.cli import report, verify
 from specfleet.decide.evidence import BenchmarkVerdict, criteria, judge
@@ -52,6 +53,8 @@ def objects(truth: Truth) -> tuple[dict[str, Any], BenchmarkVerdict]:
             update={
                 "candidate": candidate,
                 "criteria": criteria(SPEC),
+                "nodes": {"baseline": "node-a", "speculative": "node-b"},
+                "request_probes": [RequestProbe(name="min_p", baseline_status=200, speculative_status=400)],
                 "runs": [
                     run.model_copy(update={"accepted_per_position": [3 * run.drafts // 5, run.drafts // 3]})
                     if run.drafts
@@ -209,7 +212,8 @@ def test_the_page_needs_no_network_and_its_drawings_are_well_formed(truth: Truth
     drawings = re.findall(r"<svg.*?</svg>", text, re.S)
     assert len(drawings) >= 5
     titles = [ElementTree.fromstring(one).attrib["aria-label"] for one in drawings]
-    for wanted in ("gain per load tier", "95 % intervals", "TPOT over load", "acceptance per position"):
+    drawn = ("gain per load tier", "95 % intervals", "TPOT over load", "TTFT over load", "acceptance per position")
+    for wanted in drawn:
         assert any(wanted in title for title in titles)
     assert "nan" not in "".join(drawings)
     assert verdict.reason in text
@@ -236,6 +240,23 @@ def test_markdown_and_json_say_the_same(stored: Path, tmp_path: Path, capsys: py
     assert {cell["tier"] for cell in one["cells"]} == {"low", "peak"}
     assert one["acceptancePerPosition"]["low/chat"] == pytest.approx([0.6, 0.555], abs=0.01)
     assert len(one["latency"]) == 8
+    assert one["nodes"]["0"] == {"baseline": "node-a", "speculative": "node-b"}
+    assert one["requestProbes"][0]["name"] == "min_p"
+    assert len(one["use"]) == 8
+    assert {use["kvCachePeakRatio"] for use in one["use"]} == {0.3}
+
+
+def test_every_format_shows_queue_cache_and_errors_per_cell_the_nodes_and_the_probed_requests(
+    stored: Path, tmp_path: Path
+) -> None:
+    for ending, cell in (("html", "<td>{}</td>"), ("md", "| {} |")):
+        page = tmp_path / f"r.{ending}"
+        assert parse(report, "report", "-f", str(stored), "-o", str(page)) == 0
+        text = page.read_text()
+        for word in ("queue delay", "KV cache peak", "pre-emptions", "TTFT p95", "min_p", "node-a", "node-b"):
+            assert word in text
+        assert cell.format("low/chat") in text
+        assert "a difference between these nodes counts as one between the arms" in text
 
 
 def test_an_unknown_name_lists_the_known_ones(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import RunSummary
 from specfleet.api.status import ArmRole, DecisionRecord
+from specfleet.cli.report_cells import Surroundings, cells_json, surroundings
 from specfleet.cli.stored import StoredBenchmark
 from specfleet.cli.verify import Recomputed, recompute
 from specfleet.decide.evidence import BenchmarkVerdict
@@ -51,6 +52,7 @@ class BenchmarkReport:
     """What distinguishes the two arms' fingerprints, in words."""
     started: datetime
     finished: datetime
+    surroundings: Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ def _benchmark(stored: StoredBenchmark) -> BenchmarkReport:
         difference=_difference(stored.deployment.spec, last.candidate),
         started=min(one.started for one in stored.evidence),
         finished=max(one.finished for one in stored.evidence),
+        surroundings=surroundings(stored.measured),
     )
 
 
@@ -230,4 +233,5 @@ def _benchmark_json(one: BenchmarkReport) -> dict[str, Any]:
         "greedyAgreement": list(one.agreement) if one.agreement else None,
         "invalid": list(one.invalid),
         "gpuHours": one.gpu_hours,
+        **cells_json(one.surroundings),
     }

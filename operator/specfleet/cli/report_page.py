@@ -1,11 +1,12 @@
 """A report as one HTML page without network needs, and as Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from specfleet import __version__
 from specfleet.api.status import ArmRole, DeploymentStatus, Verdict
-from specfleet.cli.report_data import BenchmarkReport, Report
+from specfleet.cli.report_cells import ARMS, cells_html, cells_markdown
+from specfleet.cli.report_data import BenchmarkReport, LoadPoint, Report
 from specfleet.cli.svg import BAD, GOOD, UNSURE, Interval, Line, bars, forest, heat_map, lines
 
 STYLE = """
@@ -20,7 +21,6 @@ code{background:#f4f4f4;padding:0 3px}
 """
 TIME = "%Y-%m-%d %H:%M:%S"
 INVALID_SHOWN = 40
-ARMS = {ArmRole.BASELINE: "plain", ArmRole.SPECULATIVE: "speculative"}
 AGREES = {
     True: "It agrees with the recorded verdict.",
     False: "<b>It DISAGREES with the recorded verdict.</b>",
@@ -89,6 +89,7 @@ def _benchmark_html(report: Report, one: BenchmarkReport) -> str:
         "<h3>Acceptance rate by position of the draft (of those that reached it)</h3>",
         _row_of(_acceptance(one)) or "<p>Nothing was drafted.</p>",
         _predictions_html(one),
+        cells_html(one.surroundings),
     ]
     if one.agreement:
         between, within, prompts = one.agreement
@@ -159,21 +160,23 @@ def _guards_html(one: BenchmarkReport) -> str:
 
 
 def _latency(one: BenchmarkReport) -> list[str]:
-    drawn = []
-    for piece in dict.fromkeys(point.slice for point in one.points):
-        series = [
-            Line(
-                arm.value,
-                [
-                    (p.requests_per_second, 1000 * p.tpot_seconds)
-                    for p in one.points
-                    if p.arm is arm and p.slice == piece
-                ],
-            )
-            for arm in ArmRole
-        ]
-        drawn.append(lines(series, f"completed requests/s ({piece})", "TPOT in ms", f"TPOT over load, {piece}"))
-    return drawn
+    slices = dict.fromkeys(point.slice for point in one.points)
+    return [
+        drawing
+        for piece in slices
+        for drawing in (
+            _over_load(one, piece, "TPOT", lambda point: point.tpot_seconds),
+            _over_load(one, piece, "TTFT", lambda point: point.ttft_seconds),
+        )
+    ]
+
+
+def _over_load(one: BenchmarkReport, piece: str, name: str, of: Callable[[LoadPoint], float | None]) -> str:
+    series = []
+    for arm in ArmRole:
+        own = [(p.requests_per_second, of(p)) for p in one.points if p.arm is arm and p.slice == piece]
+        series.append(Line(arm.value, [(x, 1000 * seconds) for x, seconds in own if seconds is not None]))
+    return lines(series, f"completed requests/s ({piece})", f"{name} in ms", f"{name} over load, {piece}")
 
 
 def _acceptance(one: BenchmarkReport) -> list[str]:
@@ -254,7 +257,7 @@ def _benchmark_markdown(one: BenchmarkReport) -> list[str]:
     ]
     found += ["", "| guard | tier | verdict | observed |", "|---|---|---|---|"]
     found += [_row(guard.name, guard.tier or "all", guard.verdict.value, guard.message) for guard in verdict.guards]
-    return [*found, *_notes(one.invalid), ""]
+    return [*found, *cells_markdown(one.surroundings), *_notes(one.invalid), ""]
 
 
 def _notes(invalid: Sequence[str]) -> list[str]:
