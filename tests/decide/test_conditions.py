@@ -184,7 +184,7 @@ def test_the_message_of_a_refusal_names_the_field_and_the_remedy() -> None:
     world.run(30)
     stalled = world.condition(STALLED)
     assert stalled.status is TRUE
-    assert stalled.message.startswith("spec.template.multiNode: ")
+    assert stalled.message.startswith("spec.template.multiNode.size: ")
     assert kstatus(world) == "Failed"
 
 

@@ -15,7 +15,7 @@ from specfleet.engine.fingerprint import describe_difference, observed_fingerpri
 from specfleet.engine.flags import parse_flags
 from specfleet.engine.parse import parse_command
 from specfleet.engine.speculative import CONFIG_KEYS, config_text, proposer_of, speculative_config
-from specfleet.resources.pods import engine_container
+from specfleet.resources.pods import engine_container, worker_container
 
 from tests.engine.specs import PROPOSERS, SCHEDULE, VALID, proposer, put, raw_spec, spec_of
 
@@ -150,6 +150,11 @@ CHANGES_THAT_MATTER: dict[str, tuple[dict[str, Any], str]] = {
     "shared memory": ({"template.sharedMemorySize": "8Gi"}, "shared memory none -> 8Gi"),
     "volume": ({"template.volumes": [{"name": "models", "emptyDir": {}}]}, "volumes "),
     "nodes": ({"template.multiNode": {"size": 2}}, "pods per engine none -> 2"),
+    "more nodes": ({"template.multiNode": {"size": 4}}, "pods per engine none -> 4"),
+    "where the nodes are": (
+        {"template.multiNode": {"size": 2, "exclusiveTopologyKey": "rack"}},
+        "exclusive topology none -> rack",
+    ),
     "an SLO, because it is a bucket edge": ({"guardrails.tpotSloSeconds": 0.0137}, "histogram buckets "),
 }
 
@@ -190,13 +195,18 @@ def test_a_change_that_does_not_matter_keeps_the_fingerprint_and_the_engine(chan
     assert engine_of(changes) == engine_of({})
 
 
-def engine_of(changes: dict[str, Any]) -> dict[str, Any]:
-    """The part of the rendered container that makes the engine: image, command, resources, mounts, variables."""
+def engine_of(changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of the rendered containers that make the engine: image, command, resources, mounts, variables; of an
+    engine over several pods those of the leader and of the others, with how many there are."""
     spec = DeploymentSpec.model_validate(raw_spec(None, changes))
-    container = engine_container(spec, build_arm(spec, None))
-    kept = {key: container.get(key) for key in ("image", "command", "args", "resources", "volumeMounts")}
-    variables = [one for one in container["env"] if matters(one["name"]) and not one["name"].startswith("SPECFLEET_")]
-    return {**kept, "env": variables}
+    arm, nodes = build_arm(spec, None), spec.template.multi_node
+    containers = [engine_container(spec, arm), *([worker_container(spec, arm)] if nodes else [])]
+    made: list[dict[str, Any]] = [{"pods": nodes.size if nodes else 1}]
+    for container in containers:
+        kept = {key: container.get(key) for key in ("image", "command", "args", "resources", "volumeMounts")}
+        own = [one for one in container["env"] if matters(one["name"]) and not one["name"].startswith("SPECFLEET_")]
+        made.append({**kept, "env": own})
+    return made
 
 
 @pytest.mark.parametrize("method", list(Method))
@@ -293,6 +303,9 @@ specs = st.fixed_dictionaries(
         "engine.shutdownTimeoutSeconds": st.integers(1, 600),
         "engine.args": st.sampled_from([[], ["--max-num-seqs", "4"], ["--seed=1"], ["--enforce-eager", "--seed", "2"]]),
         "template.sharedMemorySize": st.sampled_from(["8Gi", "16Gi"]),
+        "template.multiNode": st.fixed_dictionaries(
+            {"size": st.integers(2, 8)}, optional={"exclusiveTopologyKey": st.sampled_from(["rack", "pool"])}
+        ),
         "replicas": st.integers(1, 9),
         "guardrails.tpotSloSeconds": st.floats(0.001, 1),
     },
@@ -317,10 +330,32 @@ def test_a_rendered_command_parses_back_to_the_spec(changes: dict[str, Any], spe
     command = parse_command(arm.args)
     assert command.proposer == wanted
     assert command.fingerprint == arm.fingerprint
+    assert command.nodes == (spec.template.multi_node.size if spec.template.multi_node else None)
     assert {**spec.model.model_dump(exclude_none=True), "served_name": command.model["served_name"]} == command.model
     for field, value in command.engine.items():
         assert getattr(spec.engine, field) == value
     assert sorted(command.others, key=str) == sorted(parse_flags(spec.engine.args), key=str)
+
+
+@settings(max_examples=200, deadline=None)
+@given(specs)
+def test_the_pods_of_one_engine_differ_in_their_rank_and_in_who_answers_alone(changes: dict[str, Any]) -> None:
+    arm = arm_of(changes)
+    if "template.multiNode" not in changes:
+        assert not {"--nnodes", "--node-rank", "--headless"} & set(arm.args)
+        return
+    assert arm.worker_args == (*arm.args, "--headless")
+    assert flag_value(arm, "--node-rank") == "$(LWS_WORKER_INDEX)"
+    assert flag_value(arm, "--master-addr") == "$(LWS_LEADER_ADDRESS)"
+    assert flag_value(arm, "--distributed-executor-backend") == "mp"
+
+
+@pytest.mark.parametrize("flag", [["--api-server-count", "4"], ["-asc", "4"], ["--grpc-port", "9000"]])
+def test_flags_of_the_http_side_stay_with_the_leader(flag: list[str]) -> None:
+    arm = arm_of({"template.multiNode": {"size": 2}, "engine.args": [*flag, "--seed", "1"]})
+    assert set(flag) <= set(arm.args)
+    assert not set(flag) & set(arm.worker_args)
+    assert arm.worker_args[-3:] == ("--seed", "1", "--headless")
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,6 +10,7 @@ from specfleet.engine.reference import reference
 from tests.engine.specs import spec_of
 
 QUEUED = {"template.kueueQueueName": "gpus"}
+SPANNING: dict[str, Any] = {"template.multiNode": {"size": 2}, "engine.tensorParallelSize": 2}
 CLAIMED: dict[str, Any] = {
     "template.resources": {},
     "template.resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-h200"}],
@@ -20,6 +21,7 @@ CLAIMED: dict[str, Any] = {
     ("changes", "group", "rule", "field"),
     [
         (QUEUED, "kueue.x-k8s.io", "KueueMissing", "spec.template.kueueQueueName"),
+        (SPANNING, "leaderworkerset.x-k8s.io", "LeaderWorkerSetMissing", "spec.template.multiNode"),
         (CLAIMED, "resource.k8s.io", "DynamicResourceAllocationMissing", "spec.template.resourceClaims"),
     ],
 )
@@ -35,7 +37,7 @@ def test_a_field_is_refused_where_its_api_is_not_served(
     assert WantedArms(spec, {}).baseline.refusals == (), "nobody has looked"
 
 
-def test_a_spec_that_asks_for_neither_runs_on_any_cluster() -> None:
+def test_a_spec_that_asks_for_none_of_them_runs_on_any_cluster() -> None:
     assert missing_parts(spec_of(), frozenset()) == []
 
 

@@ -126,7 +126,21 @@ def env(**values: str) -> dict[str, Any]:
     return {"engine.env": [{"name": name, "value": value} for name, value in values.items()]}
 
 
-CPU = {"engine.image": "vllm/vllm-openai-cpu:v0.32.0", "template.resources": None}
+def on(version: str) -> dict[str, Any]:
+    return {"engine__image": f"vllm/vllm-openai:v{version}"}
+
+
+def two_nodes(**more: Any) -> dict[str, Any]:
+    """Two pods of two GPUs: tensor ranks within a pod, a pipeline over the pods."""
+    nodes = {"template__multiNode": {"size": 2}, "engine__pipelineParallelSize": 2}
+    return two_gpus(**{**nodes, **more})
+
+
+CPU = {
+    "engine.image": "vllm/vllm-openai-cpu:v0.32.0",
+    "template.resources": None,
+    "template.sharedMemorySize": "1Gi",
+}
 EXTRA = "spec.speculation.extra"
 
 ROWS = [
@@ -416,7 +430,19 @@ ROWS = [
         {"template.resources": None, "template.resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
         ACCEPTED,
     ),
-    Row("an engine on several nodes", None, {}, {"template.multiNode": {"size": 2}}, "MultiNodeUnsupported", REFUSE),
+    # engines over several nodes
+    Row("an engine on two nodes", None, {}, two_nodes(), ACCEPTED),
+    Row("an engine on two nodes that drafts", Method.EAGLE3, {}, two_nodes(), ACCEPTED),
+    Row("an engine on two nodes with a draft model", Method.DRAFT_MODEL, {}, two_nodes(), ACCEPTED),
+    Row(
+        "an engine on two nodes before vLLM could",
+        None,
+        {},
+        two_nodes(**on("0.11.1")),
+        "NodesNotInThisVersion",
+        REFUSE,
+        "no --nnodes",
+    ),
     Row(
         "ranks that do not divide over the nodes",
         None,
@@ -424,6 +450,168 @@ ROWS = [
         {"template.multiNode": {"size": 2}, "engine.tensorParallelSize": 3},
         "NodesDoNotDivide",
         REFUSE,
+        "3 ranks (3 x 1 x 1) do not divide over 2 pods",
+    ),
+    Row(
+        "the same, by the API server already",
+        None,
+        {},
+        {"template.multiNode": {"size": 2}, "engine.tensorParallelSize": 3},
+        "AdmissionRefused",
+        REFUSE,
+        "every pod of an engine holds the same number of ranks",
+    ),
+    Row(
+        "fewer GPUs in a pod than its share of the ranks",
+        None,
+        {},
+        two_nodes(engine__tensorParallelSize=4),
+        "TooFewDevices",
+        REFUSE,
+        "2 devices per pod, the engine needs 4 (4 x 2 x 1)",
+    ),
+    Row(
+        "a GPU of each pod idle",
+        None,
+        {},
+        two_nodes(template__resources={"limits": {"nvidia.com/gpu": "3"}}),
+        "IdleDevices",
+        WARN,
+    ),
+    Row(
+        "data parallel ranks that begin inside a pod",
+        None,
+        {},
+        two_nodes(
+            engine__pipelineParallelSize=1,
+            engine__dataParallelSize=3,
+            template__resources={"limits": {"nvidia.com/gpu": "3"}},
+        ),
+        "DataRanksDoNotDivide",
+        REFUSE,
+        "3 data parallel ranks of 2 GPUs do not lie on 2 pods of 3",
+    ),
+    Row(
+        "two data parallel ranks on two nodes",
+        None,
+        {},
+        two_nodes(engine__pipelineParallelSize=1, engine__dataParallelSize=2),
+        ACCEPTED,
+    ),
+    Row(
+        "tensor ranks over the network",
+        None,
+        {},
+        two_nodes(engine__tensorParallelSize=4, engine__pipelineParallelSize=1),
+        "TensorRanksSpanNodes",
+        WARN,
+        "groups of 4 ranks lie on pods of 2 GPUs",
+    ),
+    Row(
+        "Ray for an engine on two nodes",
+        None,
+        {},
+        two_nodes(engine__args=["--distributed-executor-backend", "ray"]),
+        "NodesNeedMultiprocessing",
+        REFUSE,
+    ),
+    Row(
+        "Ray for data parallel ranks on two nodes",
+        None,
+        {},
+        two_nodes(engine__args=["--data-parallel-backend=ray"]),
+        "NodesNeedMultiprocessing",
+        REFUSE,
+    ),
+    Row(
+        "Ray in one pod is not specfleet's business", None, {}, args("--distributed-executor-backend", "ray"), ACCEPTED
+    ),
+    Row("the leader's address", None, {}, args("--master-addr", "10.0.0.1"), "ArgumentIsOperated", REFUSE),
+    Row(
+        "the place of data parallel ranks", None, {}, args("--data-parallel-size-local=1"), "ArgumentIsOperated", REFUSE
+    ),
+    Row(
+        "one address for all pods of an engine",
+        None,
+        {},
+        two_nodes(engine__env=[{"name": "VLLM_HOST_IP", "value": "10.0.0.1"}]),
+        "NodeAddressFixed",
+        REFUSE,
+    ),
+    Row(
+        "an address of its own for each pod",
+        None,
+        {},
+        two_nodes(engine__env=[{"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}]),
+        ACCEPTED,
+    ),
+    Row(
+        "a variable of LeaderWorkerSet",
+        None,
+        {},
+        two_nodes(engine__env=[{"name": "LWS_WORKER_INDEX", "value": "0"}]),
+        "SetVariableReserved",
+        REFUSE,
+    ),
+    Row(
+        "one claim for two nodes",
+        None,
+        {},
+        two_nodes(template__resources=None, template__resourceClaims=[{"name": "g", "resourceClaimName": "mine"}]),
+        "ClaimSharedByNodes",
+        REFUSE,
+    ),
+    Row(
+        "a claim for each node",
+        None,
+        {},
+        two_nodes(
+            template__resources=None, template__resourceClaims=[{"name": "g", "resourceClaimTemplateName": "eight"}]
+        ),
+        ACCEPTED,
+    ),
+    Row("prediction layers over two nodes", Method.MTP, {}, two_nodes(), "PipelineDoubtful", WARN),
+    Row("a look-up on the GPU over two nodes", Method.NGRAM_GPU, {}, two_nodes(), "PipelineUnsupported", REFUSE),
+    Row(
+        "drafts over two nodes without asynchronous scheduling",
+        Method.EAGLE3,
+        {},
+        two_nodes(engine__args=["--no-async-scheduling"]),
+        "PipelineWithoutAsyncScheduling",
+        REFUSE,
+    ),
+    Row(
+        "a draft on fewer ranks than the target's over two nodes",
+        Method.DRAFT_MODEL,
+        {"draft__tensorParallelSize": 1},
+        two_nodes(),
+        "DraftModelParallelSizeDiffers",
+        REFUSE,
+    ),
+    Row(
+        "a CPU engine in a container's shared memory",
+        None,
+        {},
+        {**CPU, "template.sharedMemorySize": None},
+        "SharedMemorySmall",
+        WARN,
+        "needs 160 MiB",
+    ),
+    Row(
+        "a CPU engine in too small a shared memory",
+        None,
+        {},
+        {**CPU, "template.sharedMemorySize": "128Mi"},
+        "SharedMemorySmall",
+        WARN,
+        "128Mi is less",
+    ),
+    Row(
+        "a CPU engine in the host's shared memory",
+        None,
+        {},
+        {**CPU, "template.sharedMemorySize": None, "template.hostIPC": True},
+        ACCEPTED,
     ),
     Row(
         "two ranks without shared memory",
@@ -1095,6 +1283,12 @@ def test_rule_identifiers_are_unique_and_fit_a_condition_reason() -> None:
     identifiers = [rule.id for rule in SPEC_RULES] + [rule.id for rule in PROPOSER_RULES]
     assert len(identifiers) == len(set(identifiers))
     assert all(one.isalnum() and one[0].isupper() for one in identifiers)
+
+
+def test_several_nodes_are_taken_from_the_first_release_that_has_them() -> None:
+    said = {version: lint_raw(raw_spec(None, two_nodes(**on(version)))) for version in ("0.11.1", "0.11.2", "0.12.0")}
+    refused = [version for version, found in said.items() if "NodesNotInThisVersion" in {one.rule_id for one in found}]
+    assert refused == ["0.11.1"]
 
 
 def test_a_medusa_candidate_needs_a_floor_of_agreement_too() -> None:

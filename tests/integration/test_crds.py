@@ -57,6 +57,14 @@ STEP = {"weightPercent": 50}
 PARENT = {"name": "gateway"}
 
 REFUSED: dict[str, tuple[list[Change], str]] = {
+    "ranks that do not divide over the nodes": (
+        [_set("template.multiNode", {"size": 2}), _set("engine.tensorParallelSize", 3)],
+        "every pod of an engine holds the same number of ranks",
+    ),
+    "an engine on one node, said in a roundabout way": (
+        [_set("template.multiNode", {"size": 1})],
+        "spec.template.multiNode.size",
+    ),
     "an unknown field": ([_set("replica", 3)], 'unknown field "spec.replica"'),
     "an unknown field deep inside": ([_set("rollout.steps", [{**STEP, "weight": 5}])], "spec.rollout.steps[0].weight"),
     "no model": ([_set("model", None)], "spec.model"),

@@ -16,6 +16,7 @@ from specfleet.decide.plan import JobIntent
 from specfleet.resources import monitoring, revision, workloads
 from specfleet.resources.benchmark_job import benchmark_job, config_map
 from specfleet.resources.evidence import speculative_benchmark
+from specfleet.resources.identity import BUILDER
 from specfleet.resources.pods import READY_TIMEOUT
 from specfleet.resources.preflight_job import preflight_job
 from specfleet.resources.route import accepted, http_route, read_weights
@@ -366,7 +367,7 @@ def test_users_labels_cannot_take_the_place_of_ours() -> None:
 def test_a_running_arm_keeps_its_template_when_another_operator_version_would_build_it_differently() -> None:
     owner = deployment()
     live = arm(owner)
-    live["metadata"]["annotations"][workloads.BUILDER] = "0"
+    live["metadata"]["annotations"][BUILDER] = "0"
     live["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 7
     arms = wanted(owner)
     engine = arms.engines[arms.baseline.fingerprint]

@@ -42,6 +42,16 @@ class DeploymentSpec(ApiModel):
                 "allow one of them",
                 ".rollout.maxUnavailable",
             ),
+            cel(
+                "!has(self.template) || !has(self.template.multiNode) || "
+                "(has(self.engine.tensorParallelSize) ? self.engine.tensorParallelSize : 1) * "
+                "(has(self.engine.pipelineParallelSize) ? self.engine.pipelineParallelSize : 1) * "
+                "(has(self.engine.dataParallelSize) ? self.engine.dataParallelSize : 1) % "
+                "self.template.multiNode.size == 0",
+                "every pod of an engine holds the same number of ranks: choose tensor, pipeline and data parallel "
+                "sizes whose product is a multiple of template.multiNode.size",
+                ".template.multiNode.size",
+            ),
         )
     )
 
@@ -51,7 +61,7 @@ class DeploymentSpec(ApiModel):
         1,
         ge=1,
         le=1000,
-        description="Pods that serve, control included.",
+        description="Pods that serve, control included (groups of pods with `template.multiNode`).",
         json_schema_extra={"x-specfleet-keep-default": True},
     )
     capacity: CapacitySpec = Field(default_factory=CapacitySpec, description="GPUs beyond replicas.")

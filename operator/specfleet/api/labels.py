@@ -17,5 +17,7 @@ MANAGER = "specfleet"
 
 ROLE_SERVING = "serving"
 ROLE_BENCHMARK = "benchmark"
+ROLE_WORKER = "worker"
+"""Pods of an engine over several nodes that are not its leader: no Service, monitor or scale selector chooses them."""
 ROLE_DRIVER = "driver"
 ROLE_PREFLIGHT = "preflight"

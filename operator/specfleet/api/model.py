@@ -76,9 +76,22 @@ class EngineSpec(ApiModel):
 
 
 class MultiNodeSpec(ApiModel):
-    """Reserved for an engine that spans several nodes, run as a LeaderWorkerSet: refused by this version."""
+    """One engine over several pods, each on a node of its own: a group of a LeaderWorkerSet (0.6 or newer).
 
-    size: int = Field(ge=2, le=64, description="Pods per engine (leader included).")
+    Every replica is then a whole group. Only its leader answers requests and is scraped.
+    """
+
+    size: int = Field(
+        ge=2,
+        le=64,
+        description="Pods per engine, leader included; `resources` are those of each pod. Tensor x pipeline x data "
+        "parallel size has to be a multiple of it.",
+    )
+    exclusive_topology_key: Name | None = Field(
+        None,
+        description="Node label (a rack, a node pool, an NVLink domain): all pods of an engine run on nodes with one "
+        "value of it, and no pod of another engine does (LeaderWorkerSet's exclusive placement).",
+    )
 
 
 class TemplateSpec(ApiModel):
@@ -113,5 +126,5 @@ class TemplateSpec(ApiModel):
     kueue_queue_name: str | None = Field(None, description="Kueue LocalQueue of serving and benchmark pods.")
     multi_node: MultiNodeSpec | None = Field(
         None,
-        description="Reserved for engines on several nodes (LeaderWorkerSet): refused by this version.",
+        description="An engine that spans several nodes; needs LeaderWorkerSet in the cluster. Default: one pod.",
     )

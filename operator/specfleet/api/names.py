@@ -32,6 +32,16 @@ def arm(deployment: str, fingerprint: str, benchmark: bool = False) -> str:
     return f"{dns_label(deployment, MAX_DEPLOYMENT - len(kind) - len(fingerprint) - 1)}{kind}-{fingerprint}"
 
 
+def group_set(deployment: str, fingerprint: str, benchmark: bool = False) -> str:
+    """LeaderWorkerSet of an arm whose engines span nodes.
+
+    Not the arm's own name: the LeaderWorkerSet controller makes a headless Service of the name of its set, by which the
+    pods of an engine find each other, and would take the arm's Service for it.
+    """
+    kind = "-bench-nodes" if benchmark else "-nodes"
+    return f"{dns_label(deployment, MAX_DEPLOYMENT - len(kind) - len(fingerprint) - 1)}{kind}-{fingerprint}"
+
+
 def service(deployment: str) -> str:
     """Service over all serving pods."""
     return dns_label(deployment, MAX_LABEL)

@@ -85,6 +85,12 @@ def read_cluster(name: str, namespace: str | None, flags: Sequence[str]) -> Read
             found += kubectl_get(words, owner.namespace, flags)
         except UnusableInputError as error:
             notes.append(str(error))
+    # Only where there must be some: kubectl fails for a kind that the cluster does not have.
+    if _spans_nodes(owner, found):
+        try:
+            found += kubectl_get([_plural(kinds.LEADER_WORKER_SET), "-l", selector], owner.namespace, flags)
+        except UnusableInputError as error:
+            notes.append(str(error))
     try:
         others = kubectl_get([plural, "-A"], None, flags)
     except UnusableInputError:
@@ -92,6 +98,13 @@ def read_cluster(name: str, namespace: str | None, flags: Sequence[str]) -> Read
         return Read(tuple(found), owner.namespace, False, tuple(notes))
     found += [one for one in others if one["metadata"].get("uid") != owner.metadata.get("uid")]
     return Read(tuple(found), owner.namespace, True, tuple(notes))
+
+
+def _spans_nodes(owner: SpeculativeDeployment, found: Iterable[RawObject]) -> bool:
+    """Whether an arm of the present spec or of an earlier one may be a LeaderWorkerSet."""
+    revisions = (one for one in found if one.get("kind") == kinds.CONTROLLER_REVISION.kind)
+    earlier = ((one.get("data") or {}).get("spec", {}).get("template") or {} for one in revisions)
+    return owner.spec.template.multi_node is not None or any(template.get("multiNode") for template in earlier)
 
 
 def picture(
@@ -121,7 +134,7 @@ def picture(
     wanted = WantedArms(owner.spec, maps)
     fleet = fleet_view(_statuses(mine), len(mine), now) if whole_fleet else FleetView()
     children = [one for one in bodies if one.get("kind") != deployment_kind.KIND]
-    seen = any(one.get("kind") == kinds.DEPLOYMENT.kind for one in children)
+    seen = any(one.get("kind") in {kind.kind for kind in kinds.ARMS} for one in children)
     obs = _observed(chosen[0], children, owner, wanted, fleet, now)
     said = list(notes)
     unknown = {Source.WATCH}
@@ -167,8 +180,9 @@ class CountedByStatus(Prober):
             counted[arm.fingerprint] = counted.get(arm.fingerprint, 0) + arm.ready_replicas
         ready: dict[str, list[PodView]] = {}
         for pod in pods:
-            fingerprint = (pod["metadata"].get("labels") or {}).get(labels.FINGERPRINT)
-            if pod.get("kind") != kinds.POD.kind or fingerprint is None:
+            own = pod["metadata"].get("labels") or {}
+            fingerprint = own.get(labels.FINGERPRINT)
+            if pod.get("kind") != kinds.POD.kind or fingerprint is None or own.get(labels.ROLE) == labels.ROLE_WORKER:
                 continue
             view = pod_view(pod, Proof.PENDING, "", None)
             if view.ready_since is not None and not view.deleting:

@@ -37,18 +37,23 @@ def arms_of(spec: DeploymentSpec, config_maps: ConfigMaps) -> list[Arm]:
 
 
 def pod_text(manifest: Manifest, spec: DeploymentSpec, arm: Arm) -> str:
-    """The pod template as the operator creates it, as one YAML document."""
+    """The pod template as the operator creates it, as one YAML document; two where engines span several pods."""
+    from specfleet.resources.groups import worker_template
     from specfleet.resources.pods import pod_template
 
     metadata = {"namespace": "default", "uid": UNKNOWN_UID, **manifest.raw["metadata"]}
     owner = SpeculativeDeployment(metadata=metadata, spec=spec)
-    template = pod_template(owner, spec, arm.engine, arm.role, benchmark=False)
-    return f"# {manifest.name}: {_title(arm)}\n" + _yaml(template)
+    builds = (pod_template, worker_template) if spec.template.multi_node else (pod_template,)
+    made = [build(owner, spec, arm.engine, arm.role, benchmark=False) for build in builds]
+    titles = _titles(manifest, spec, arm)
+    return "---\n".join(title + _yaml(template) for title, template in zip(titles, made, strict=True))
 
 
-def command_text(manifest: Manifest, _spec: DeploymentSpec, arm: Arm) -> str:
-    """The command line, quoted for a shell (the operator itself uses none)."""
-    return f"# {manifest.name}: {_title(arm)}\nvllm serve {shlex.join(arm.engine.args)}\n"
+def command_text(manifest: Manifest, spec: DeploymentSpec, arm: Arm) -> str:
+    """The command line of each kind of pod, quoted for a shell (the operator itself uses none)."""
+    lines = (arm.engine.args, arm.engine.worker_args) if spec.template.multi_node else (arm.engine.args,)
+    titles = _titles(manifest, spec, arm)
+    return "".join(f"{title}vllm serve {shlex.join(line)}\n" for title, line in zip(titles, lines, strict=True))
 
 
 def fingerprint_text(manifest: Manifest, _spec: DeploymentSpec, arm: Arm) -> str:
@@ -64,6 +69,15 @@ def read_config_maps(folder: Path) -> Mapping[str, Mapping[str, str]]:
         for one in sorted(folder.iterdir())
         if one.is_dir()
     }
+
+
+def _titles(manifest: Manifest, spec: DeploymentSpec, arm: Arm) -> list[str]:
+    """A line of comment for each kind of pod that an engine has."""
+    start, nodes = f"# {manifest.name}: {_title(arm)}", spec.template.multi_node
+    if nodes is None:
+        return [f"{start}\n"]
+    others = "the other pod" if nodes.size == 2 else f"each of the other {nodes.size - 1} pods"
+    return [f"{start}, the leader of {nodes.size} pods\n", f"{start}, {others}\n"]
 
 
 def _title(arm: Arm) -> str:

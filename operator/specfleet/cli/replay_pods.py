@@ -51,8 +51,8 @@ class SeenPod:
 def arm_pattern(deployment: str, like: str) -> str:
     """Regular expression of the names of all serving pods; group 1 is the fingerprint (as long as `like`)."""
     blank = "0" * len(like)
-    prefix = names.arm(deployment, blank).removesuffix(blank)
-    return f"{prefix}([0-9a-f]{{{len(like)}}})-.+"
+    prefixes = (name(deployment, blank).removesuffix(blank) for name in (names.arm, names.group_set))
+    return f"(?:{'|'.join(prefixes)})([0-9a-f]{{{len(like)}}})-.+"
 
 
 def serving_pods(server: MetricsServer, obs: Observation, begin: float, end: float) -> list[SeenPod]:

@@ -20,7 +20,7 @@ from specfleet.resources.evidence import speculative_benchmark
 
 CREATED_ONCE = (kinds.CONTROLLER_REVISION.kind, kinds.JOB.kind, kinds.CONFIG_MAP.kind)
 """Never changed after creation: what was asked for, and what runs."""
-PRUNED = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.JOB, kinds.CONFIG_MAP, kinds.HTTP_ROUTE, kinds.POD_MONITOR)
+PRUNED = (*kinds.ARMS, kinds.SERVICE, kinds.JOB, kinds.CONFIG_MAP, kinds.HTTP_ROUTE, kinds.POD_MONITOR)
 REVISIONS_KEPT = 10
 
 

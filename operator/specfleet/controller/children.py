@@ -1,8 +1,7 @@
 """From a plan to the manifests of all children that should exist."""
 
-from specfleet.api import names
 from specfleet.api.base import RawObject
-from specfleet.api.deployment import DeploymentSpec
+from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.status import ArmRole
 from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts
 from specfleet.benchmark.result import capacity_of
@@ -17,6 +16,7 @@ from specfleet.kube.cache import Cache, Key
 from specfleet.resources import monitoring, revision, workloads
 from specfleet.resources import route as routes
 from specfleet.resources.benchmark_job import benchmark_job, config_map, unit_name
+from specfleet.resources.identity import ArmIdentity
 from specfleet.resources.preflight_job import preflight_job
 
 
@@ -38,9 +38,12 @@ def desired_children(
     if plan.revision is not None:
         manifests.append(revision.controller_revision(owner, plan.revision))
     serving = [intent for intent in plan.arms if not intent.benchmark]
-    manifests.append(workloads.shared_service(owner, owner.spec))
+    # Of a spec that is refused from the first, nothing is made that looks as if it served.
+    served = bool(serving) or plan.status.stable is not None
+    if served:
+        manifests.append(workloads.shared_service(owner, owner.spec))
     manifests += [workloads.arm_service(owner, owner.spec, one.role, one.fingerprint) for one in serving]
-    if monitoring.KIND in optional and owner.spec.monitoring.pod_monitor:
+    if served and monitoring.KIND in optional and owner.spec.monitoring.pod_monitor:
         manifests.append(monitoring.pod_monitor(owner))
     if routes.KIND in optional and owner.spec.traffic.parent_refs and plan.weights:
         plain = next((one.fingerprint for one in serving if one.role is ArmRole.BASELINE), None)
@@ -65,15 +68,20 @@ class _Live:
     def one(self, kind: kinds.Kind, name: str) -> RawObject | None:
         return next((body for body in self._cache.children(self._key, kind) if body["metadata"]["name"] == name), None)
 
+    def arm(self, owner: SpeculativeDeployment, arm: ArmIdentity) -> RawObject | None:
+        """The workload of an arm, of whichever kind: its fingerprint tells whether its engines span nodes."""
+        found = (self.one(kind, workloads.arm_workload_name(owner, kind.kind, arm)) for kind in kinds.ARMS)
+        return next((body for body in found if body is not None), None)
+
 
 def _arm(obs: Observation, intent: ArmIntent, wanted: WantedArms, live: _Live) -> RawObject | None:
-    """A Deployment from the present spec, from the revision that it belongs to, or from itself with other replicas."""
+    """A workload from the present spec, from the revision that it belongs to, or from itself with other replicas."""
     owner = obs.deployment
-    existing = live.one(kinds.DEPLOYMENT, names.arm(owner.name, intent.fingerprint, intent.benchmark))
+    existing = live.arm(owner, ArmIdentity(intent.role, intent.fingerprint, intent.benchmark))
     engine = wanted.engines.get(intent.fingerprint)
     if engine is not None:
-        return workloads.arm_deployment(
-            owner, owner.spec, engine, intent.role, intent.replicas, intent.benchmark, existing
+        return workloads.arm_workload(
+            owner, owner.spec, engine, intent.role, intent.replicas, intent.benchmark, existing, intent.node
         )
     rescaled = workloads.rescaled(owner, existing, intent.replicas) if existing is not None else None
     if rescaled is not None:
@@ -84,11 +92,13 @@ def _arm(obs: Observation, intent: ArmIntent, wanted: WantedArms, live: _Live) -
     engine = _as_before(earlier, intent, wanted.config_maps)
     if engine is None:
         return None
-    return workloads.arm_deployment(owner, earlier, engine, intent.role, intent.replicas, intent.benchmark)
+    return workloads.arm_workload(
+        owner, earlier, engine, intent.role, intent.replicas, intent.benchmark, None, intent.node
+    )
 
 
 def _as_before(earlier: DeploymentSpec, intent: ArmIntent, config_maps: ConfigMaps) -> EngineArm | None:
-    """An arm of an earlier spec that has no Deployment any more.
+    """An arm of an earlier spec that has no workload any more.
 
     What it was made of may have changed under its name since (a ConfigMap's content, how an older operator counted).
     Without it nothing could be rolled back to, so it is made as it can be: where its role leaves no doubt which it was.

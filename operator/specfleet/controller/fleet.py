@@ -11,6 +11,7 @@ from functools import cached_property
 from hashlib import sha256
 
 from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.controller.groups import GroupHistory
 from specfleet.controller.observe import Surroundings, UnreadableError, read_deployment
 from specfleet.controller.probe import Prober
 from specfleet.controller.wanted import WantedArms
@@ -22,7 +23,6 @@ from specfleet.engine.pod_inputs import referenced_config_maps
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
 from specfleet.kube.port import ForbiddenError, KubeApi, NotFoundError
-from specfleet.resources.monitoring import KIND as POD_MONITOR
 from specfleet.resources.route import KIND as HTTP_ROUTE
 
 CONFIG_MAP_SECONDS = 300.0
@@ -71,7 +71,8 @@ class Fleet:
         self.groups: frozenset[str] | None = None
         """API groups that the cluster serves; None: it has not been asked."""
         self.optional: frozenset[str] = frozenset()
-        """Optional kinds that the cluster serves (HTTPRoute, PodMonitor)."""
+        """Optional kinds that the cluster serves (HTTPRoute, PodMonitor, LeaderWorkerSet)."""
+        self.groups_of_pods = GroupHistory()
         self.watch = WatchHistory()
         self._config_maps: dict[Key, UserMaps] = {}
         self._parsed: dict[Key, tuple[tuple[str, str], SpeculativeDeployment]] = {}
@@ -118,6 +119,7 @@ class Fleet:
             fleet=self._breaker,
             watch=self.watch,
             traffic=self.traffic.get(key),
+            groups=self.groups_of_pods,
         )
 
     async def load_config_maps(self, key: Key, api: KubeApi) -> None:
@@ -165,6 +167,7 @@ class Fleet:
         self.traffic.pop(key, None)
         self.refused.pop(key, None)
         self.failing.discard(key)
+        self.groups_of_pods.forget(key)
         self._config_maps.pop(key, None)
         self._wanted.pop(key, None)
         self._parsed.pop(key, None)
@@ -177,4 +180,4 @@ class Fleet:
 
 def served_optional(paths: Mapping[str, bool]) -> frozenset[str]:
     """Names of the optional kinds that the cluster serves."""
-    return frozenset(kind for kind in (HTTP_ROUTE, POD_MONITOR) if paths.get(kind))
+    return frozenset(kind.kind for kind in kinds.WATCHED if kind.optional and paths.get(kind.kind))

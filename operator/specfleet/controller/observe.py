@@ -7,12 +7,13 @@ from functools import cached_property
 
 from pydantic import ValidationError
 
-from specfleet.api import labels, names
+from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.model import EngineSpec
 from specfleet.benchmark.result import MessageError, parse_report
+from specfleet.controller.groups import GroupHistory, by_group, group_view, leader_of
 from specfleet.controller.jobs import MESSAGE_SECONDS, is_preflight, preflight_view, termination_message
 from specfleet.controller.ownership import owned
 from specfleet.controller.pods import parse_time, pod_view
@@ -35,14 +36,18 @@ from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
 from specfleet.resources import route as routes
 from specfleet.resources.benchmark_job import UNIT
+from specfleet.resources.groups import KIND as LEADER_WORKER_SET
+from specfleet.resources.groups import SET_NAME
+from specfleet.resources.identity import ArmIdentity
 from specfleet.resources.pods import CONTAINER, MODEL, PORT
 from specfleet.resources.revision import read_revision
-from specfleet.resources.workloads import ArmIdentity, read_arm
+from specfleet.resources.workloads import arm_workload_name, read_arm
 
 COMMAND_LENGTH = 256
 """An annotation may be 256 KiB long; it is written back into status."""
 
 DEFAULT_PORT = 8000
+NO_PODS = "its LeaderWorkerSet has no pods; does the LeaderWorkerSet controller run (namespace lws-system)?"
 
 
 class UnreadableError(Exception):
@@ -60,6 +65,7 @@ class Surroundings:
     refused: tuple[str, ...] = ()
     watch: WatchHistory = field(default_factory=WatchHistory)
     traffic: TrafficLook | None = None
+    groups: GroupHistory = field(default_factory=GroupHistory)
 
 
 def read_deployment(body: RawObject) -> SpeculativeDeployment:
@@ -89,11 +95,11 @@ def observe(
     pods = _pods_by_arm(cache, key)
     arms: list[ArmView] = []
     bench: list[ArmView] = []
-    for body in cache.children(key, kinds.DEPLOYMENT):
+    for body in (one for kind in kinds.ARMS for one in cache.children(key, kind)):
         arm = read_arm(body) if _ours(body, owner) else None
         # Somebody else's Deployment may carry a copy of our labels.
-        if arm is not None and body["metadata"]["name"] == names.arm(owner.name, arm.fingerprint, arm.benchmark):
-            (bench if arm.benchmark else arms).append(_arm(body, arm, pods, owner, wanted, around.prober, key))
+        if arm is not None and body["metadata"]["name"] == arm_workload_name(owner, body["kind"], arm):
+            (bench if arm.benchmark else arms).append(_arm(body, arm, pods, owner, wanted, around, key, now))
     return Observation(
         now=now,
         deployment=owner,
@@ -138,13 +144,18 @@ def _arm(
     pods: Mapping[tuple[str, str], list[RawObject]],
     owner: SpeculativeDeployment,
     wanted: WantedArms,
-    prober: Prober,
+    around: Surroundings,
     key: Key,
+    now: datetime,
 ) -> ArmView:
     engine = owner.spec.engine if arm.fingerprint in wanted.engines else None
     mine = pods.get((arm.fingerprint, labels.ROLE_BENCHMARK if arm.benchmark else labels.ROLE_SERVING), [])
-    views = [_pod(pod, arm.fingerprint, engine, prober, key) for pod in mine]
-    since, why = _refused(body)
+    views = [_pod(pod, arm.fingerprint, engine, around.prober, key) for pod in mine]
+    since, why, leaving = *_refused(body), 0
+    if body["kind"] == LEADER_WORKER_SET:
+        own = _of_set(body, [*mine, *pods.get((arm.fingerprint, labels.ROLE_WORKER), [])])
+        views, leaving = _groups(body, views, own, around.groups, key, now)
+        since, why = around.groups.podless_since(key, body, bool(own), now), NO_PODS
     return ArmView(
         name=body["metadata"]["name"],
         role=arm.role,
@@ -154,7 +165,31 @@ def _arm(
         created=parse_time(body["metadata"].get("creationTimestamp")),
         refused_since=since,
         refused_message=why,
+        leaving=leaving,
     )
+
+
+def _of_set(body: RawObject, pods: list[RawObject]) -> list[RawObject]:
+    """The pods of one LeaderWorkerSet: those of the serving and the benchmark set of a fingerprint have one role."""
+    name = body["metadata"]["name"]
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get(SET_NAME) == name]
+
+
+def _groups(
+    body: RawObject, leaders: list[PodView], pods: list[RawObject], history: GroupHistory, key: Key, now: datetime
+) -> tuple[list[PodView], int]:
+    """One view per group with a leader, and how many groups have lost theirs and still hold their devices."""
+    size, uid = int(body["spec"]["leaderWorkerTemplate"].get("size", 1)), body["metadata"]["uid"]
+    views, leaving = {view.name: view for view in leaders}, 0
+    found = []
+    for index, members in by_group(pods).items():
+        leader = leader_of(members)
+        view = views.get(leader["metadata"]["name"]) if leader is not None else None
+        if view is None:
+            leaving += 1
+        else:
+            found.append(group_view(view, members, size, history.of(key, uid, index), now))
+    return found, leaving
 
 
 def _refused(body: RawObject) -> tuple[datetime | None, str]:

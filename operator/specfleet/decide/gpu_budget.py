@@ -4,18 +4,19 @@ from specfleet.api.deployment import DeploymentSpec
 from specfleet.engine.devices import devices_asked
 
 HOURS_PER_GPU = 64.0
-"""Default budget per accelerator of a pod: the default time budget of 8 h with two pods is 16, a search takes more."""
+"""Default budget per accelerator of an engine: the default time of 8 h with two engines is 16, a search takes more."""
 
 
-def gpus_per_pod(spec: DeploymentSpec) -> int:
-    """Accelerators that one engine pod holds; where nobody can count them (DRA claims), as many as the engine uses."""
+def gpus_per_engine(spec: DeploymentSpec) -> int:
+    """Accelerators that one engine holds, in all its pods; where nobody can count them (DRA claims), those it uses."""
     devices, engine = devices_asked(spec.template), spec.engine
+    nodes = spec.template.multi_node
     if devices.count is not None:
-        return max(1, devices.count)
+        return max(1, devices.count) * (nodes.size if nodes is not None else 1)
     return engine.tensor_parallel_size * engine.pipeline_parallel_size * engine.data_parallel_size
 
 
 def gpu_hour_budget(spec: DeploymentSpec) -> float:
-    """spec.benchmark.gpuHours, or the default: it grows with the pod, so that large models get as many pairs."""
+    """spec.benchmark.gpuHours, or the default: it grows with the engine, so that large models get as many pairs."""
     asked = spec.benchmark.gpu_hours
-    return asked if asked is not None else HOURS_PER_GPU * gpus_per_pod(spec)
+    return asked if asked is not None else HOURS_PER_GPU * gpus_per_engine(spec)

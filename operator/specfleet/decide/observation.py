@@ -25,7 +25,7 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """One engine pod as Kubernetes and the operator's own probe see it."""
+    """One engine pod as Kubernetes and the operator's own probe see it; of an engine over several, its leader."""
 
     name: str
     uid: str
@@ -54,6 +54,8 @@ class PodView:
     engine_version: str | None = None
     image_digest: str | None = None
     gpu_type: str | None = None
+    node: str | None = None
+    """None until the scheduler has found one."""
 
     @property
     def serves(self) -> bool:
@@ -63,7 +65,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class ArmView:
-    """One Deployment of ours and its pods."""
+    """One Deployment of ours and its pods; where engines span nodes, one LeaderWorkerSet and its groups of pods."""
 
     name: str
     role: ArmRole
@@ -74,6 +76,8 @@ class ArmView:
     refused_since: datetime | None = None
     """Since when the API server refuses to make its pods (ReplicaFailure: a quota, an admission rule)."""
     refused_message: str = ""
+    leaving: int = 0
+    """Engines that hold their devices still and answer no more: groups of pods whose leader is gone."""
 
     @property
     def serving(self) -> tuple[PodView, ...]:
@@ -83,7 +87,7 @@ class ArmView:
     @property
     def occupying(self) -> int:
         """Pods that hold a GPU or wait for one, those on their way out included."""
-        return len(self.pods)
+        return len(self.pods) + self.leaving
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from specfleet.engine import buckets
 from specfleet.engine.environment import ConfigMaps, engine_environment, environment_inputs
 from specfleet.engine.fingerprint import describe_difference, fingerprint_of
 from specfleet.engine.flags import Flag, ordered, parse_flags
+from specfleet.engine.nodes import headless_args, node_flags
 from specfleet.engine.pod_inputs import pod_inputs
 from specfleet.engine.speculative import config_text, proposer_label, speculative_config
 from specfleet.engine.versions import version_of
@@ -53,7 +54,7 @@ class EngineArm:
     """One arm's engine, complete: what to run and what it is."""
 
     args: tuple[str, ...]
-    """Everything after `vllm serve`."""
+    """Everything after `vllm serve`; of an engine over several pods, those of its leader."""
     env: tuple[RawObject, ...]
     """core/v1 EnvVar list."""
     speculative_config: dict[str, Any] | None
@@ -66,6 +67,11 @@ class EngineArm:
     """What the fingerprint was made of, by name, for differences in words."""
     unverified: bool
     """Whether `extra` keys are passed that no rule has looked at."""
+
+    @property
+    def worker_args(self) -> tuple[str, ...]:
+        """Everything after `vllm serve` in the other pods of an engine over several pods."""
+        return headless_args(self.args)
 
 
 def build_arm(
@@ -90,7 +96,7 @@ def build_arm(
         **_proposer_inputs(config),
     }
     fingerprint = known_as or fingerprint_of(inputs)
-    own = [*shared, *_fingerprint_flags(spec, fingerprint)]
+    own = [*shared, *node_flags(spec), *_fingerprint_flags(spec, fingerprint)]
     if config is not None:
         own.append(Flag("--speculative-config", (config_text(config),)))
     return EngineArm(

@@ -2,8 +2,8 @@
 
 The API server enforces `x-kubernetes-validations`; lint has no API server. Evaluating the same rule text keeps one
 source. Supported: literals, lists, field and index access, has(), comparison, `in`, `!`, `-`, `&&`, `||`, size(),
-startsWith(), isSorted(), `? :` and the macros all(), exists(), filter() and map(). Anything else raises CelError when
-the rule is compiled, so that a rule can never be skipped in silence.
+startsWith(), isSorted(), `*` and `%` of counts, `? :` and the macros all(), exists(), filter() and map(). Anything else
+raises CelError when the rule is compiled, so that a rule can never be skipped in silence.
 """
 
 import operator
@@ -18,7 +18,7 @@ Evaluate = Callable[[Scope], Any]
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.\d+|\d+)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<name>[A-Za-z_]\w*)|"
-    r"(?P<symbol>&&|\|\||==|!=|<=|>=|[<>!()\[\].,?:\-]))"
+    r"(?P<symbol>&&|\|\||==|!=|<=|>=|[<>!()\[\].,?:*%\-]))"
 )
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -29,6 +29,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
     "in": lambda item, items: item in items,
 }
+_MULTIPLY: dict[str, Callable[[Any, Any], Any]] = {"*": operator.mul, "%": operator.mod}
 _LITERALS = {"true": True, "false": False, "null": None}
 
 
@@ -116,10 +117,16 @@ class _Parser:
         return left
 
     def sum(self) -> Evaluate:
-        left = self.unary()
+        left = self.product()
         while self.here == "-":
             self.take()
-            left = _minus(left, self.unary())
+            left = _minus(left, self.product())
+        return left
+
+    def product(self) -> Evaluate:
+        left = self.unary()
+        while self.here in _MULTIPLY:
+            left = _both(_MULTIPLY[self.take()], left, self.unary())
         return left
 
     def unary(self) -> Evaluate:
@@ -205,6 +212,10 @@ def _constant(value: Any) -> Evaluate:
 
 def _minus(left: Evaluate, right: Evaluate) -> Evaluate:
     return lambda scope: left(scope) - right(scope)
+
+
+def _both(apply: Callable[[Any, Any], Any], left: Evaluate, right: Evaluate) -> Evaluate:
+    return lambda scope: apply(left(scope), right(scope))
 
 
 def _index(value: Evaluate, index: Evaluate) -> Evaluate:

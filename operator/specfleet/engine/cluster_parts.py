@@ -30,6 +30,14 @@ CLUSTER_PARTS = (
         "Install Kueue with its pod integration, or remove the field",
     ),
     ClusterPart(
+        "LeaderWorkerSet",
+        "leaderworkerset.x-k8s.io",
+        "spec.template.multiNode",
+        lambda spec: spec.template.multi_node is not None,
+        "nobody would make the pods of an engine that spans nodes",
+        "Install LeaderWorkerSet 0.6 or newer, or use an engine that fits one node",
+    ),
+    ClusterPart(
         "DynamicResourceAllocation",
         "resource.k8s.io",
         "spec.template.resourceClaims",

@@ -38,6 +38,16 @@ class Devices:
         return sum(int(text) for text in quantities)
 
 
+def bytes_of(quantity: str) -> int | None:
+    """A Kubernetes quantity of memory (`8Gi`, `500M`, `1.5Gi`) in whole bytes, None when it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTPE]i|[kMGTPE])?", quantity)
+    if found is None:
+        return None
+    unit = found[2] or ""
+    power = " kMGTPE".index(unit[0].replace("K", "k")) if unit else 0
+    return int(float(found[1]) * (1024 if unit.endswith("i") else 1000) ** power)
+
+
 def devices_asked(template: TemplateSpec) -> Devices:
     """Accelerators under template.resources and template.resourceClaims."""
     return Devices(

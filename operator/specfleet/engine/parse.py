@@ -7,6 +7,7 @@ from typing import Any
 
 from specfleet.api.speculation import Proposer
 from specfleet.engine.flags import Flag, parse_flags
+from specfleet.engine.nodes import EXECUTOR, HEADLESS
 from specfleet.engine.speculative import proposer_of
 
 _MODEL_FIELDS = {
@@ -27,6 +28,8 @@ _ENGINE_FIELDS = {
 }
 _INTEGERS = {"max_model_len", *_ENGINE_FIELDS.values()}
 _OWN = {"--host", "--fingerprint-mode", "--fingerprint-value", "--custom-histogram-buckets"}
+_NODES = {EXECUTOR[0], "--node-rank", "--master-addr", HEADLESS}
+"""Said in every pod of an engine over several ones, with the same meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Command:
     """Fields of EngineSpec by Python name."""
     proposer: Proposer | None
     fingerprint: str | None
+    nodes: int | None
+    """Pods of the engine; None: one."""
     others: tuple[Flag, ...]
     """Flags without a field: the user's own."""
 
@@ -47,7 +52,7 @@ def parse_command(args: Sequence[str]) -> Command:
     """Reads everything after `vllm serve`. Raises ValueError when --speculative-config is no JSON object."""
     model: dict[str, Any] = {"name": args[0]}
     engine: dict[str, Any] = {}
-    proposer, fingerprint, others = None, None, []
+    proposer, fingerprint, nodes, others = None, None, None, []
     for flag in parse_flags(args[1:]):
         if flag.name in _MODEL_FIELDS:
             model[_MODEL_FIELDS[flag.name]] = _typed(_MODEL_FIELDS[flag.name], flag.text)
@@ -57,9 +62,11 @@ def parse_command(args: Sequence[str]) -> Command:
             proposer = proposer_of(json.loads(flag.text))
         elif flag.name == "--fingerprint-value":
             fingerprint = flag.text
-        elif flag.name not in _OWN:
+        elif flag.name == "--nnodes":
+            nodes = int(flag.text)
+        elif flag.name not in _OWN | _NODES:
             others.append(flag)
-    return Command(model, engine, proposer, fingerprint, tuple(others))
+    return Command(model, engine, proposer, fingerprint, nodes, tuple(others))
 
 
 def _typed(field: str, text: str) -> Any:

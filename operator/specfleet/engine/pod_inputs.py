@@ -24,6 +24,7 @@ def pod_inputs(template: TemplateSpec, config_maps: ConfigMaps) -> dict[str, str
         "volume mounts": template.volume_mounts,
         "volumes": template.volumes,
         "pods per engine": template.multi_node.size if template.multi_node else None,
+        "exclusive topology": template.multi_node.exclusive_topology_key if template.multi_node else None,
     }
     inputs = {name: _text(value) for name, value in raw.items() if value not in (None, {}, [])}
     names = {name for _, name, _ in _references(template)}

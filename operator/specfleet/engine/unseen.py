@@ -21,6 +21,8 @@ def not_checked(spec: DeploymentSpec, directories_read: frozenset[str] = frozens
         name in str(template.volumes + spec.engine.env) for name in ("configMap", "secret", "persistentVolumeClaim")
     ):
         notes.append("whether the referenced ConfigMaps, Secrets and volume claims exist")
+    if template.multi_node is not None:
+        notes.append("whether the nodes of one engine reach each other fast enough, and all mount the same volumes")
     wanted = [part.name for part in CLUSTER_PARTS if part.asked(spec)]
     if spec.traffic.parent_refs:
         wanted.append("Gateway API")

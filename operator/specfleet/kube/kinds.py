@@ -42,10 +42,12 @@ EVENT = Kind("v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 HTTP_ROUTE = Kind("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes", optional=True)
 POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors", optional=True)
+LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets", optional=True)
 
 WATCHED = (
     SPECULATIVE_BENCHMARK,
     DEPLOYMENT,
+    LEADER_WORKER_SET,
     CONTROLLER_REVISION,
     POD,
     SERVICE,
@@ -55,6 +57,9 @@ WATCHED = (
     POD_MONITOR,
 )
 """Children: watched by label, cached, and reconciled as a set."""
+
+ARMS = (DEPLOYMENT, LEADER_WORKER_SET)
+"""What the pods of an arm are made by: the second where its engines span nodes."""
 
 BY_NAME = {(kind.api_version, kind.kind): kind for kind in (*WATCHED, SPECULATIVE_DEPLOYMENT, EVENT, LEASE)}
 

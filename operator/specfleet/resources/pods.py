@@ -1,5 +1,7 @@
 """The engine pod: one template for both arms; only the engine's arguments differ."""
 
+from collections.abc import Mapping, Sequence
+
 from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
@@ -7,8 +9,9 @@ from specfleet.api.model import TemplateSpec
 from specfleet.api.status import ArmRole
 from specfleet.decide.exchange import SETTLE_SECONDS
 from specfleet.engine.arguments import EngineArm
+from specfleet.engine.nodes import LEADER_ADDRESS
 from specfleet.resources.metadata import pod_labels
-from specfleet.resources.scripts import DRAIN, PROVE
+from specfleet.resources.scripts import DRAIN, DRAIN_HOST, PROVE
 
 CONTAINER = "engine"
 PORT = "SPECFLEET_PORT"
@@ -25,28 +28,35 @@ READY_TIMEOUT = "VLLM_ENGINE_READY_TIMEOUT_S"
 look like a crash loop long before startupTimeoutSeconds is over. Always the same value, the most that field may be: the
 probe and the operator hold the limit, and a changed limit must not change the engine's container."""
 READY_TIMEOUT_SECONDS = "86400"
+HOST_IP = "VLLM_HOST_IP"
+QUEUE = "kueue.x-k8s.io/queue-name"
 DRAIN_SETTLE_SECONDS = SETTLE_SECONDS + 1
 
 
 def pod_template(
     owner: SpeculativeDeployment, spec: DeploymentSpec, engine: EngineArm, role: ArmRole, benchmark: bool
 ) -> RawObject:
-    """core/v1 PodTemplateSpec of an arm."""
-    template = spec.template
-    own = pod_labels(owner, role, engine.fingerprint, benchmark)
+    """core/v1 PodTemplateSpec of an arm; of engines over several pods, that of the leader."""
+    metadata = pod_metadata(spec.template, pod_labels(owner, role, engine.fingerprint, benchmark))
+    # A queue admits groups of pods as a whole, by the label of their set (resources/groups.py).
+    if spec.template.kueue_queue_name and spec.template.multi_node is None:
+        metadata["labels"][QUEUE] = spec.template.kueue_queue_name
+    return {"metadata": metadata, "spec": pod_spec(spec, engine_container(spec, engine))}
+
+
+def pod_metadata(template: TemplateSpec, own: Mapping[str, str]) -> RawObject:
+    """Labels and annotations of the template; the user's never take the place of ours."""
     metadata: RawObject = {"labels": {**template.labels, **own}}
-    if template.kueue_queue_name:
-        metadata["labels"]["kueue.x-k8s.io/queue-name"] = template.kueue_queue_name
     if template.annotations:
         metadata["annotations"] = dict(template.annotations)
-    return {"metadata": metadata, "spec": pod_spec(spec, engine)}
+    return metadata
 
 
-def pod_spec(spec: DeploymentSpec, engine: EngineArm) -> RawObject:
-    """core/v1 PodSpec of an engine pod."""
+def pod_spec(spec: DeploymentSpec, container: RawObject) -> RawObject:
+    """core/v1 PodSpec around the container of an engine."""
     template = spec.template
     pod: RawObject = {
-        "containers": [engine_container(spec, engine)],
+        "containers": [container],
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": grace_seconds(spec),
@@ -68,13 +78,8 @@ def grace_seconds(spec: DeploymentSpec) -> int:
 
 def engine_container(spec: DeploymentSpec, engine: EngineArm) -> RawObject:
     """The engine's container: command without a shell, probes that ask for a completion, a drain before SIGTERM."""
-    template = spec.template
-    container: RawObject = {
-        "name": CONTAINER,
-        "image": spec.engine.image,
-        "command": ["vllm", "serve"],
-        "args": list(engine.args),
-        "env": [*_environment(spec, engine), *engine.env],
+    return {
+        **bare_container(spec, engine.args, [*_environment(spec, engine), *engine.env]),
         "ports": [{"name": "http", "containerPort": spec.engine.port, "protocol": "TCP"}],
         "startupProbe": {
             "exec": {"command": ["python3", "-c", PROVE]},
@@ -84,6 +89,27 @@ def engine_container(spec: DeploymentSpec, engine: EngineArm) -> RawObject:
         },
         "readinessProbe": _health(period=2, failures=2),
         "livenessProbe": _health(period=10, failures=6),
+    }
+
+
+def worker_container(spec: DeploymentSpec, engine: EngineArm) -> RawObject:
+    """The container of a pod that is not the leader of its engine: it has no HTTP, so nothing asks it.
+
+    It leaves last: the leader's requests run on its GPUs too, so its drain asks the leader's metrics.
+    """
+    own = [*_environment(spec, engine), {"name": DRAIN_HOST, "value": f"$({LEADER_ADDRESS})"}]
+    return bare_container(spec, engine.worker_args, [*own, *engine.env])
+
+
+def bare_container(spec: DeploymentSpec, args: Sequence[str], env: list[RawObject]) -> RawObject:
+    """What every container of an engine has: image, command, drain, least privileges, devices and volumes."""
+    template = spec.template
+    container: RawObject = {
+        "name": CONTAINER,
+        "image": spec.engine.image,
+        "command": ["vllm", "serve"],
+        "args": list(args),
+        "env": env,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "lifecycle": {"preStop": {"exec": {"command": ["python3", "-c", DRAIN]}}},
         "securityContext": {
@@ -134,7 +160,10 @@ def _environment(spec: DeploymentSpec, engine: EngineArm) -> list[RawObject]:
     given = {one.get("name") for one in spec.engine.env}
     defaults = {KEEP_ALIVE: KEEP_ALIVE_SECONDS, READY_TIMEOUT: READY_TIMEOUT_SECONDS}
     values |= {name: value for name, value in defaults.items() if name not in given}
-    return [{"name": name, "value": value} for name, value in values.items()]
+    own: list[RawObject] = [{"name": name, "value": value} for name, value in values.items()]
+    if spec.template.multi_node is not None and HOST_IP not in given:
+        own.append({"name": HOST_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+    return own
 
 
 def _placement(template: TemplateSpec) -> RawObject:
@@ -155,6 +184,30 @@ def _placement(template: TemplateSpec) -> RawObject:
         "securityContext": template.pod_security_context,
     }
     return {key: value for key, value in fields.items() if value}
+
+
+def place(template: RawObject, running: RawObject | None, node: str | None) -> None:
+    """Give a pod template the placement of the one that runs (to change it would replace a pod under its runs), or let
+    it prefer a node."""
+    spec = template["spec"]
+    affinity = spec.get("affinity")
+    if running is not None:
+        affinity = running["spec"].get("affinity")
+    elif node is not None:
+        affinity = preferring(affinity, node)
+    spec.pop("affinity", None)
+    if affinity:
+        spec["affinity"] = affinity
+
+
+def preferring(affinity: RawObject | None, node: str) -> RawObject:
+    """core/v1 Affinity that also prefers one node, by its name: a hostname label may have another value."""
+    given = dict(affinity or {})
+    on_nodes = dict(given.get("nodeAffinity") or {})
+    terms = list(on_nodes.get("preferredDuringSchedulingIgnoredDuringExecution") or [])
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms.append({"weight": 100, "preference": {"matchFields": [field]}})
+    return {**given, "nodeAffinity": {**on_nodes, "preferredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 def selector(owner: SpeculativeDeployment, role: ArmRole, fingerprint: str, benchmark: bool) -> dict[str, str]:

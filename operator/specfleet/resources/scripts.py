@@ -23,9 +23,12 @@ if seen != wanted:
 """
 """Start-up probe: the pod is not ready until it has answered a completion with the expected fingerprint."""
 
+DRAIN_HOST = "SPECFLEET_DRAIN_HOST"
+"""Whose requests DRAIN waits for; absent: the pod's own."""
+
 DRAIN = """
 import os, re, time, urllib.request
-base = "http://127.0.0.1:" + os.environ["SPECFLEET_PORT"]
+base = "http://" + os.environ.get("SPECFLEET_DRAIN_HOST", "127.0.0.1") + ":" + os.environ["SPECFLEET_PORT"]
 deadline = time.monotonic() + float(os.environ["SPECFLEET_DRAIN_SECONDS"])
 time.sleep(float(os.environ["SPECFLEET_SETTLE_SECONDS"]))
 pattern = re.compile(r"^vllm:num_requests_(?:running|waiting)\\{[^}]*\\} ([0-9.e+]+)$", re.M)

@@ -1,42 +1,47 @@
-"""Deployments and Services of the arms."""
-
-from dataclasses import dataclass
+"""The workloads of the arms (Deployments; LeaderWorkerSets where engines span nodes) and their Services."""
 
 from specfleet.api import labels, names
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.status import ArmRole
 from specfleet.engine.arguments import EngineArm
+from specfleet.resources import groups
+from specfleet.resources.identity import BUILDER, BUILDER_VERSION, ArmIdentity, builder_of, has_pods, identity, rolling
 from specfleet.resources.metadata import base_labels, child, pod_labels
-from specfleet.resources.pods import pod_template, selector
-
-BUILDER = f"{labels.DEPLOYMENT.split('/', maxsplit=1)[0]}/builder"
-BUILDER_VERSION = "2"
-"""Raised when the pod template that is built for the same spec changes: running arms then keep the template they have,
-so that an upgrade of the operator never restarts a fleet."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArmIdentity:
-    """Which arm a Deployment is."""
-
-    role: ArmRole
-    fingerprint: str
-    benchmark: bool
+from specfleet.resources.pods import place, pod_template, selector
 
 
 def read_arm(live: RawObject) -> ArmIdentity | None:
-    """Which arm a Deployment is, None when it is none of ours.
+    """Which arm a Deployment or LeaderWorkerSet is, None when it is none of ours.
 
-    Read from the immutable selector and from the pods' labels: the Deployment's own ones may have been edited by hand.
+    Read from the immutable selector and from the pods' labels: the workload's own ones may have been edited by hand.
     """
+    if live.get("kind") == groups.KIND:
+        return groups.read_group_set(live)
     spec = live["spec"]
-    chosen = spec.get("selector", {}).get("matchLabels", {})
-    said = spec.get("template", {}).get("metadata", {}).get("labels", {}).get(labels.ARM)
-    fingerprint, role = chosen.get(labels.FINGERPRINT), chosen.get(labels.ROLE)
-    if not fingerprint or role not in (labels.ROLE_SERVING, labels.ROLE_BENCHMARK) or said not in list(ArmRole):
-        return None
-    return ArmIdentity(ArmRole(said), fingerprint, role == labels.ROLE_BENCHMARK)
+    told = spec.get("template", {}).get("metadata", {}).get("labels", {})
+    return identity({labels.ARM: told.get(labels.ARM, ""), **spec.get("selector", {}).get("matchLabels", {})})
+
+
+def arm_workload_name(owner: SpeculativeDeployment, kind: str, arm: ArmIdentity) -> str:
+    """The name that an arm's Deployment or LeaderWorkerSet has."""
+    name = names.group_set if kind == groups.KIND else names.arm
+    return name(owner.name, arm.fingerprint, arm.benchmark)
+
+
+def arm_workload(
+    owner: SpeculativeDeployment,
+    spec: DeploymentSpec,
+    engine: EngineArm,
+    role: ArmRole,
+    replicas: int,
+    benchmark: bool = False,
+    live: RawObject | None = None,
+    node: str | None = None,
+) -> RawObject:
+    """The Deployment of an arm, or its LeaderWorkerSet where engines span nodes."""
+    build = arm_deployment if spec.template.multi_node is None else groups.arm_group_set
+    return build(owner, spec, engine, role, replicas, benchmark, live, node)
 
 
 def arm_deployment(
@@ -47,12 +52,19 @@ def arm_deployment(
     replicas: int,
     benchmark: bool = False,
     live: RawObject | None = None,
+    node: str | None = None,
 ) -> RawObject:
-    """apps/v1 Deployment of an arm. `live` of another builder version keeps its own pod template."""
+    """apps/v1 Deployment of an arm. `live` of another builder version keeps its own pod template.
+
+    `node`: where a benchmark pod should rather run. A Deployment that has pods keeps the placement it has: to change it
+    would replace a pod under its runs.
+    """
     template = pod_template(owner, spec, engine, role, benchmark)
+    running = live["spec"]["template"] if benchmark and live is not None and has_pods(live) else None
+    place(template, running, node)
     version = BUILDER_VERSION
     if live is not None:
-        version = live["metadata"].get("annotations", {}).get(BUILDER, BUILDER_VERSION)
+        version = builder_of(live)
         if version != BUILDER_VERSION:
             template = live["spec"]["template"]
     name = names.arm(owner.name, engine.fingerprint, benchmark)
@@ -60,11 +72,12 @@ def arm_deployment(
 
 
 def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> RawObject | None:
-    """The Deployment of an earlier spec with other replicas: its template is taken from itself. None: not an arm."""
+    """The workload of an earlier spec with other replicas: its template is taken from itself. None: not an arm."""
+    if live.get("kind") == groups.KIND:
+        return groups.rescaled_group_set(owner, live, replicas)
     arm = read_arm(live)
     if arm is None:
         return None
-    annotations = live["metadata"].get("annotations", {})
     return _deployment(
         owner,
         live["metadata"]["name"],
@@ -73,7 +86,7 @@ def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> Ra
         replicas,
         arm.benchmark,
         live["spec"]["template"],
-        annotations.get(BUILDER, BUILDER_VERSION),
+        builder_of(live),
     )
 
 
@@ -95,19 +108,11 @@ def _deployment(
             "replicas": replicas,
             "revisionHistoryLimit": 0,
             "progressDeadlineSeconds": 2147483647,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(owner)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling(owner)},
             "selector": {"matchLabels": selector(owner, role, fingerprint, benchmark)},
             "template": template,
         },
     }
-
-
-def _rolling(owner: SpeculativeDeployment) -> RawObject:
-    """For changes of the template that no engine notices (a toleration): in place, and with one replica not at the cost
-    of the only pod, where a spare one is declared."""
-    if owner.spec.capacity.max_extra_replicas > 0:
-        return {"maxSurge": 1, "maxUnavailable": 0}
-    return {"maxSurge": 0, "maxUnavailable": max(1, owner.spec.rollout.max_unavailable)}
 
 
 def arm_service(owner: SpeculativeDeployment, spec: DeploymentSpec, role: ArmRole, fingerprint: str) -> RawObject:

@@ -2,22 +2,13 @@
 
 from collections.abc import Iterator
 
+from specfleet.engine.devices import bytes_of
 from specfleet.engine.findings import Severity
 from specfleet.engine.rules.case import Case
 from specfleet.engine.rules.rule import Hit, Shows, spec_rule
 
 _RESOURCES = "spec.template.resources"
-
-
-def _sizes(case: Case) -> str:
-    engine = case.spec.engine
-    return f"{engine.tensor_parallel_size} x {engine.pipeline_parallel_size} x {engine.data_parallel_size}"
-
-
-def _per_pod(case: Case) -> int | None:
-    """Accelerators that each pod needs, None when they do not divide evenly."""
-    needed, pods = case.gpus_needed, case.pods_per_engine
-    return needed // pods if needed % pods == 0 else None
+CPU_SHARED_MEMORY_BYTES = 160 * 2**20
 
 
 @spec_rule(
@@ -29,9 +20,9 @@ def _per_pod(case: Case) -> int | None:
 )
 def too_few_devices(case: Case) -> Iterator[Hit]:
     """Fewer devices than ranks."""
-    asked, needed = case.devices.count, _per_pod(case)
+    asked, needed = case.devices.count, case.gpus_per_pod
     if case.devices.asked and asked is not None and needed is not None and asked < needed:
-        yield Hit(f"{_RESOURCES}.limits", f"{asked} devices per pod, the engine needs {needed} ({_sizes(case)})")
+        yield Hit(f"{_RESOURCES}.limits", f"{asked} devices per pod, the engine needs {needed} ({case.sizes})")
 
 
 @spec_rule(
@@ -43,9 +34,9 @@ def too_few_devices(case: Case) -> Iterator[Hit]:
 )
 def idle_devices(case: Case) -> Iterator[Hit]:
     """More devices than ranks."""
-    asked, needed = case.devices.count, _per_pod(case)
+    asked, needed = case.devices.count, case.gpus_per_pod
     if asked is not None and needed is not None and case.devices.asked and asked > needed:
-        yield Hit(f"{_RESOURCES}.limits", f"{asked} devices per pod, the engine uses {needed} ({_sizes(case)})")
+        yield Hit(f"{_RESOURCES}.limits", f"{asked} devices per pod, the engine uses {needed} ({case.sizes})")
 
 
 @spec_rule(
@@ -114,43 +105,27 @@ def claim_unused(case: Case) -> Iterator[Hit]:
 
 
 @spec_rule(
-    Severity.REFUSE,
-    Shows.START,
-    why="every pod of a multi-node engine holds the same number of ranks",
-    remedy="Choose sizes whose product is a multiple of template.multiNode.size",
-    source="vllm 0.32 source; vllm#23691",
-)
-def nodes_do_not_divide(case: Case) -> Iterator[Hit]:
-    """Ranks that do not divide over the pods."""
-    if _per_pod(case) is None:
-        message = f"{case.gpus_needed} ranks ({_sizes(case)}) do not divide over {case.pods_per_engine} pods"
-        yield Hit("spec.template.multiNode.size", message)
-
-
-@spec_rule(
-    Severity.REFUSE,
-    Shows.OPERATION,
-    why="this version of specfleet does not run engines that span nodes",
-    remedy="Use an engine that fits one node, or run this model without specfleet",
-    source="specfleet",
-)
-def multi_node_unsupported(case: Case) -> Iterator[Hit]:
-    """Any engine on several nodes."""
-    if case.template.multi_node is not None:
-        yield Hit("spec.template.multiNode", f"one engine on {case.pods_per_engine} pods")
-
-
-@spec_rule(
     Severity.WARN,
     Shows.LOAD,
-    why="ranks exchange data through /dev/shm, which is 64 MiB by default: NCCL fails or hangs",
-    remedy="Set template.sharedMemorySize (for example 8Gi), or hostIPC: true",
-    source="vLLM documentation: docker deployment",
+    why="ranks exchange data through /dev/shm, which is 64 MiB by default: NCCL fails or hangs; a CPU engine needs "
+    "160 MiB for a single rank, and ends at its start with less",
+    remedy="Set template.sharedMemorySize (for example 8Gi, on CPU 1Gi), or hostIPC: true",
+    source="vLLM documentation: docker deployment; vllm 0.32 run on CPU",
 )
 def shared_memory_small(case: Case) -> Iterator[Hit]:
-    """Several ranks in a pod without shared memory."""
-    template = case.template
+    """Several ranks in a pod, or a CPU engine, without enough shared memory."""
+    template, path = case.template, "spec.template.sharedMemorySize"
     mounted = any(isinstance(one, dict) and one.get("mountPath") == "/dev/shm" for one in template.volume_mounts)  # noqa: S108
-    ranks = _per_pod(case) or case.gpus_needed
-    if ranks > 1 and not mounted and not template.shared_memory_size and not template.host_ipc:
-        yield Hit("spec.template.sharedMemorySize", f"{ranks} ranks share the default 64 MiB of /dev/shm")
+    if mounted or template.host_ipc:
+        return
+    ranks = case.gpus_per_pod or case.gpus_needed
+    if template.shared_memory_size:
+        size = bytes_of(template.shared_memory_size)
+        if case.cpu_engine and size is not None and size < CPU_SHARED_MEMORY_BYTES:
+            yield Hit(path, f"a CPU engine needs 160 MiB of /dev/shm, {template.shared_memory_size} is less")
+    elif ranks > 1:
+        yield Hit(path, f"{ranks} ranks share the default 64 MiB of /dev/shm")
+    elif case.cpu_engine:
+        yield Hit(
+            path, "a CPU engine needs 160 MiB of /dev/shm, a container has 64 MiB", "Set it to 1Gi, or hostIPC: true"
+        )

@@ -62,6 +62,18 @@ class Case:
         """1, or the size of a multi-node engine."""
         return self.template.multi_node.size if self.template.multi_node else 1
 
+    @property
+    def gpus_per_pod(self) -> int | None:
+        """Accelerators that each pod of an engine needs, None when they do not divide evenly."""
+        needed, pods = self.gpus_needed, self.pods_per_engine
+        return needed // pods if needed % pods == 0 else None
+
+    @property
+    def sizes(self) -> str:
+        """The parallel sizes as people multiply them: `tensor x pipeline x data`."""
+        engine = self.spec.engine
+        return f"{engine.tensor_parallel_size} x {engine.pipeline_parallel_size} x {engine.data_parallel_size}"
+
     @cached_property
     def cpu_engine(self) -> bool:
         """Whether the image is a CPU build, by its name or tag, or by the variables that only CPU builds read."""
