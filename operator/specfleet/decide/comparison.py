@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfleet.api.status import Verdict
-from specfleet.decide.bank import MATCHED_LOAD_RATIO, TPOT_SPREAD, TTFT_SPREAD, decoded_tokens
+from specfleet.decide.bank import MATCHED_LOAD_RATIO, TPOT_SPREAD, TTFT_SPREAD, Rows, decoded_tokens
 from specfleet.decide.counters import COUNTERS, Counter, Floats
 from specfleet.decide.drift import wilson_bounds
 from specfleet.decide.shares import all_requests, server_errors
@@ -118,13 +118,14 @@ class PairColumns:
         for array in self.__dict__.values():
             array[row] = 0
 
-    def add(self, rows: NDArray[np.intp], counts: Floats, pod_seconds: Floats) -> None:
+    def add(self, rows: Rows, counts: Floats, pod_seconds: Floats) -> None:
         """One window of each row: (2, COUNTERS, n) deltas and (2, n) pod-seconds; only where both were measured."""
         both = (pod_seconds > 0).all(axis=0)
-        if not both.all():
-            rows, counts, pod_seconds = rows[both], counts[..., both], pod_seconds[:, both]
-        if not rows.size:
+        if not both.any():
             return
+        if not both.all():
+            rows = np.arange(self.windows.shape[0])[rows][both]
+            counts, pod_seconds = counts[..., both], pod_seconds[:, both]
         self.counts[rows] += counts.transpose(2, 0, 1)
         self.pod_seconds[rows] += pod_seconds.T
         decoded = np.stack([decoded_tokens(counts[0]), decoded_tokens(counts[1])])
@@ -136,7 +137,9 @@ class PairColumns:
         ):
             pair = np.stack([seconds[0], units[0], seconds[1], units[1]], axis=1)
             good = (pair > 0).all(axis=1)
-            some, pair = (rows, pair) if good.all() else (rows[good], pair[good])
+            some = rows
+            if not good.all():
+                some, pair = np.arange(self.windows.shape[0])[rows][good], pair[good]
             self.windows[some, kind] += 1
             self.sums[some, kind] += pair
             self.moments[some, kind] += pair[:, :, None] * pair[:, None]
@@ -265,6 +268,8 @@ def _error_excess(totals: PairedTotals, target: Target) -> tuple[Verdict, str, s
         ("server error", Signal.SERVER_ERRORS, server, guards.max_error_share_increase_ratio),
         ("4xx", Signal.CLIENT_ERRORS, client, guards.max_client_error_share_increase_ratio),
     ):
+        if events[0] <= 0:
+            continue
         lower, _ = wilson_bounds(events[0], requests[0], SHARE_Z, SHARE_DISPERSION)
         _, upper = wilson_bounds(events[1], requests[1], 1.0, SHARE_DISPERSION)
         if float(lower) - float(upper) > allowed:

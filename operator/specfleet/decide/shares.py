@@ -58,6 +58,8 @@ class ShareBank:
         The bound joins the Wilson bounds of both shares (Newcombe's method). Without baseline requests the difference
         is against a share of 0.
         """
+        if (self.sums[:STALLS, SPECULATIVE, 0, row] < MIN_EVENTS).all():
+            return 0.0, 0.0, -1.0
         kinds = (SERVER, SERVER_SLOW) if kind == SERVER else (kind,)
         found = [self._excess(np.array([row]), one) for one in kinds]
         ours, plain, bound = max(found, key=lambda one: float(one[2][0]))

@@ -76,6 +76,7 @@ class Watch:
             rounds = _rounds(feed, float(self._clocks[1, record.row]))
             if rounds:
                 queues.append((record, rounds))
+        queues.sort(key=lambda queue: queue[0].row)
         for turn in range(max((len(rounds) for _, rounds in queues), default=0)):
             members = [(record, rounds[turn]) for record, rounds in queues if turn < len(rounds)]
             self.absorb(np.array([record.row for record, _ in members]), self._gathered(members))
@@ -108,19 +109,23 @@ class Watch:
         counts = arms.counts.reshape(COUNTERS, 2, size).transpose(1, 0, 2)
         pod_seconds = arms.pod_seconds.reshape(2, size)
         in_step = batch.start >= self._clocks[0, rows]
+        run = _run(rows)
         slots = np.concatenate([2 * rows, 2 * rows + 1])
         told = batch.answers.ravel() != NO_WINDOW
         stepping = told & np.tile(in_step, 2)
         self._last.put(slots[told], arms.of(told))
         self._step.add(slots[stepping], arms.of(stepping))
         self._pods.add(batch.pod_slots, pods, batch.pod_gauges, in_step[batch.pod_group % size])
-        self._pairs.add(rows[in_step], counts[..., in_step], pod_seconds[:, in_step])
+        if in_step.all():
+            self._pairs.add(run, counts, pod_seconds)
+        else:
+            self._pairs.add(rows[in_step], counts[..., in_step], pod_seconds[:, in_step])
         self._learn(rows, batch.start, counts, pod_seconds)
-        self._bank.step(rows, counts[0], counts[1], pod_seconds, batch.end, batch.end - batch.start)
-        self._shares.step(rows, counts[0], counts[1])
-        self._clocks[1, rows] = batch.end
-        self._clocks[2, rows] = np.maximum(self._clocks[2, rows], batch.end)
-        self._stale[rows] = True
+        self._bank.step(run, counts[0], counts[1], pod_seconds, batch.end, batch.end - batch.start)
+        self._shares.step(run, counts[0], counts[1])
+        self._clocks[1, run] = batch.end
+        self._clocks[2, run] = np.maximum(self._clocks[2, run], batch.end)
+        self._stale[run] = True
 
     def stirred(self, rows: Slots) -> NDArray[np.bool_]:
         """Where the report may say something that decide() acts on. Elsewhere it says: all is as calibrated."""
@@ -353,6 +358,13 @@ class Watch:
         if not week.complete(float(self._clocks[1, record.row])):
             return None
         return week.calibration(known, record.dispersion)
+
+
+def _run(rows: Slots) -> Slots | slice:
+    """Neighbouring rows as a slice: read and written in place, not picked one by one."""
+    if rows.size and rows[-1] - rows[0] == rows.size - 1 and (np.diff(rows) == 1).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
 
 
 def _rounds(feed: TargetFeed, seen_until: float) -> list[dict[ArmRole, Window]]:

@@ -34,26 +34,26 @@ class ArmTotals:
 
 def view(totals: ArmTotals, answer: Answer) -> ArmWindow:
     """All figures of a sum."""
-    counts = totals.counts
-    decoded, first = float(decoded_tokens(counts)), counts[Counter.FIRST_TOKENS]
-    finished, ended = counts[Counter.FINISHED], float(all_requests(counts))
+    counts = totals.counts.tolist()
+    decoded, first = float(decoded_tokens(totals.counts)), counts[Counter.FIRST_TOKENS]
+    ended = float(all_requests(totals.counts))
     return ArmWindow(
         answer=answer,
         start=_moment(totals.start),
         end=_moment(totals.end),
         pods=totals.pods,
-        requests=float(finished),
-        generated_tokens=float(counts[Counter.GENERATED_TOKENS]),
-        drafts=float(counts[Counter.DRAFTS]),
-        draft_tokens=float(counts[Counter.DRAFT_TOKENS]),
-        accepted_tokens=float(counts[Counter.ACCEPTED_TOKENS]),
+        requests=counts[Counter.FINISHED],
+        generated_tokens=counts[Counter.GENERATED_TOKENS],
+        drafts=counts[Counter.DRAFTS],
+        draft_tokens=counts[Counter.DRAFT_TOKENS],
+        accepted_tokens=counts[Counter.ACCEPTED_TOKENS],
         acceptance_rate=_ratio(counts[Counter.ACCEPTED_TOKENS], counts[Counter.DRAFT_TOKENS]),
         position_zero_rate=_ratio(counts[Counter.ACCEPTED_FIRST], counts[Counter.DRAFTS]),
         accepted_length=_plus_one(_ratio(counts[Counter.ACCEPTED_TOKENS], counts[Counter.DRAFTS])),
         tokens_per_step=_ratio(decoded, counts[Counter.STEPS]),
         tpot_seconds=_ratio(counts[Counter.STEP_SECONDS], decoded),
         ttft_seconds=_ratio(counts[Counter.TTFT_SECONDS], first),
-        server_error_share=_ratio(server_errors(counts), ended),
+        server_error_share=_ratio(float(server_errors(totals.counts)), ended),
         client_error_share=_ratio(counts[Counter.HTTP_CLIENT_ERROR], ended),
         requests_per_second_per_pod=_ratio(first, totals.pod_seconds),
         running_per_pod=_ratio(totals.running_seconds, totals.pod_seconds),
@@ -62,8 +62,8 @@ def view(totals: ArmTotals, answer: Answer) -> ArmWindow:
     )
 
 
-def _ratio(over: float | Floats, under: float | Floats) -> float | None:
-    return float(over) / float(under) if float(under) > 0 else None
+def _ratio(over: float, under: float) -> float | None:
+    return over / under if under > 0 else None
 
 
 def _plus_one(value: float | None) -> float | None:

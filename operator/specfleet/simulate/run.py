@@ -107,8 +107,9 @@ class Simulation:
         for number in np.flatnonzero(alive & told):
             story = self.stories[number]
             story.sleep(edge)
+            news = bool(stirred[number]) or story.stirred or story.attentive or story.cluster.moving
             story.windows, story.stirred = index + 1, bool(stirred[number])
-            if self._rows[number] >= 0:
+            if self._rows[number] >= 0 and news:
                 story.see(self.watch.report(story.cluster.key))
             self._due[number] = story.sleeps_until(self.window_seconds).timestamp()
 

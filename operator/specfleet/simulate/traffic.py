@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specfleet.decide.counters import COUNTERS, Counter, Floats
 from specfleet.simulate.requests import (
@@ -27,6 +28,8 @@ from specfleet.simulate.steps import StepModel
 
 EXACT_BELOW = 20
 """Requests of one data set in one window up to which they are drawn one by one."""
+FIELD_BITS = 21
+FIELD_MASK = (1 << FIELD_BITS) - 1
 HOUR = 3600.0
 DAY = 86400.0
 
@@ -150,24 +153,32 @@ class Generator:
         self._hour_slow[hour] = np.repeat(self.model.slow_sd * self._slow, self._together)
 
     def _ordinary(self, index: int, dataset: Dataset, counts: Floats) -> Floats:
+        # Drawn for all windows, used by the large ones: what a seed gives does not depend on where the line is drawn.
+        z = self.rng.standard_normal((4, counts.size))
+        totals, flat = np.zeros((4, counts.size)), counts.ravel()
+        large = np.flatnonzero(flat > EXACT_BELOW)
+        if large.size:
+            totals[:, large] = self._from_moments(index, flat[large], z[:, large])
+        small = np.flatnonzero((flat > 0) & (flat <= EXACT_BELOW))
+        if small.size:
+            totals[:, small] = self._exact(dataset, flat[small].astype(np.int64))
+        return totals.reshape(4, *counts.shape)
+
+    def _from_moments(self, index: int, counts: Floats, z: Floats) -> Floats:
+        """(4, n) totals of windows of `counts` requests each, z standard normal (4, n)."""
         means, factors = moments(self.model.datasets)
-        z = self.rng.standard_normal((4, *counts.shape))
-        root = np.sqrt(counts)
-        large = means[:, index, None, None] * counts + root * np.einsum("ij,jtr->itr", factors[..., index], z)
-        drafts = np.maximum(large[DRAFTS], counts)
-        accepted = np.clip(large[ACCEPTED], 0, DEPTH * drafts)
-        first = np.clip(large[FIRST], accepted / DEPTH, np.minimum(drafts, accepted))
-        totals = np.stack([drafts, first, accepted, counts + drafts + accepted])
-        small = (counts > 0) & (counts <= EXACT_BELOW)
-        if small.any():
-            totals[:, small] = self._exact(dataset, counts[small].astype(np.int64))
-        return totals
+        drawn = means[:, index, None] * counts + np.sqrt(counts) * np.einsum("ij,jn->in", factors[..., index], z)
+        drafts = np.maximum(drawn[DRAFTS], counts)
+        accepted = np.clip(drawn[ACCEPTED], 0, DEPTH * drafts)
+        first = np.clip(drawn[FIRST], accepted / DEPTH, np.minimum(drafts, accepted))
+        return np.stack([drafts, first, accepted, counts + drafts + accepted])
 
     def _exact(self, dataset: Dataset, counts: Floats) -> Floats:
-        known = _rows(dataset)
-        drawn = known.take(self.rng.integers(0, known.shape[0], int(counts.sum()), np.int32), axis=0)
-        edges = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        return np.asarray(np.add.reduceat(drawn, edges, axis=0).T)
+        known = _packed(dataset)
+        drawn = known.take(self.rng.integers(0, known.size, int(counts.sum()), np.int32))
+        sums = np.add.reduceat(drawn, np.concatenate([[0], np.cumsum(counts)[:-1]]))
+        drafts, first, accepted = ((sums >> (FIELD_BITS * field)) & FIELD_MASK for field in range(3))
+        return np.stack([drafts, first, accepted, counts + drafts + accepted]).astype(float)
 
     def _runaways(self, dataset: Dataset, counts: Floats) -> Floats:
         totals = np.zeros((4, *counts.shape))
@@ -186,9 +197,15 @@ class Generator:
 
 
 @cache
-def _rows(dataset: Dataset) -> Floats:
-    """(n, 4): a request is one run of memory, since windows draw them at random by the million."""
-    return np.ascontiguousarray(pool(dataset).T)
+def _packed(dataset: Dataset) -> NDArray[np.int64]:
+    """(n,): drafts, accepted first and accepted tokens of a request as the fields of one number.
+
+    Windows draw requests at random by the million and add them up: a request is one word of memory, and one addition
+    adds all three. No sum of EXACT_BELOW requests runs over its field.
+    """
+    drafts, first, accepted, _ = pool(dataset).astype(np.int64)
+    assert max(drafts.max(), accepted.max()) * EXACT_BELOW <= FIELD_MASK
+    return np.asarray(drafts | first << FIELD_BITS | accepted << 2 * FIELD_BITS)
 
 
 @dataclass(frozen=True, slots=True)
