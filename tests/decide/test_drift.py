@@ -77,6 +77,35 @@ def test_bounds_of_a_share_contain_it_and_are_shares(events, more, dispersion):
         assert lower - 1e-12 <= events / trials <= upper + 1e-12
 
 
+def tokens_to_suspect(found: DetectorBank, drafted: float, start: float) -> float:
+    ours, fed = counts(drafted=drafted, acceptance=0.75 * RATE), 0.0
+    while found.stage[Detector.ACCEPTANCE, 0] == Stage.QUIET:
+        start, fed = feed(found, 1, ours, start), fed + drafted
+    return fed
+
+
+def test_a_quiet_hour_is_judged_by_fewer_tokens_than_a_busy_one_and_never_by_less_than_half():
+    found = {}
+    for drafted in (200.0, 600.0, 1800.0):
+        one = bank()
+        start = feed(one, 1440, counts(drafted=600.0))
+        start = feed(one, 60, counts(drafted=drafted), start)
+        found[drafted] = tokens_to_suspect(one, drafted, start)
+    assert 0.5 * found[600.0] < found[200.0] < 0.8 * found[600.0] < found[600.0] < found[1800.0]
+
+
+def test_a_row_without_history_and_one_after_a_scrape_gap_have_the_calibrated_dispersion():
+    fresh, gap, steady = bank(), bank(), bank()
+    start = feed(gap, 30, counts(drafted=600.0))
+    feed(steady, 30, counts(drafted=600.0))
+    nothing = np.zeros((COUNTERS, 1))
+    for index in range(60):
+        end = np.array([start + 60.0 * (index + 1)])
+        gap.step(slice(None), nothing, nothing, np.zeros((2, 1)), end, np.full(1, 60.0))
+    assert tokens_to_suspect(fresh, 600.0, 0.0) == tokens_to_suspect(gap, 600.0, start + 3600)
+    assert tokens_to_suspect(steady, 600.0, start) == tokens_to_suspect(bank(), 600.0, 0.0)
+
+
 def test_a_healthy_row_stays_quiet_and_a_fallen_one_is_suspected_then_confirmed():
     found = bank(2)
     ours = counts(2)

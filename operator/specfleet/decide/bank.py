@@ -64,6 +64,10 @@ GAIN_SHIFT = 0.05
 CONFIRM_DISPERSIONS = 20.0
 """Confirmation needs this many dispersions of drafted tokens, or requests for the latency detectors."""
 CONFIRM_REQUESTS = 60.0
+VOLUME_SECONDS = (1800.0, 86400.0)
+"""Over how long the present and the usual volume of drafted tokens are averaged."""
+STEADY_PART = 0.5
+"""Of the dispersion: what does not depend on the volume. Tuned on other seeds than the ones that are scored."""
 LOAD_MEMORY = 0.8
 LENGTH_MEMORY = 0.98
 MATCHED_LOAD_RATIO = 1.33
@@ -112,6 +116,8 @@ class DetectorBank:
         """[TPOT or TTFT, numerator or denominator]: the control against its own history since Suspect."""
         self.block = np.zeros((2, 2, rows))
         self.block_windows = np.zeros(rows, np.int32)
+        self.volume = np.zeros((2, 2, rows))
+        """Decayed sums over VOLUME_SECONDS [half an hour or a day, drafted tokens or seconds]."""
         self.load = np.full((2, rows), np.nan)
         self.length = np.zeros((2, rows))
         """Decayed sums of tokens and requests: their ratio is the tokens of a request."""
@@ -121,7 +127,7 @@ class DetectorBank:
     _ARRAYS = (
         "threshold", "confirm_seconds", "rate", "rate_error", "drop", "dispersion", "slow_dispersion", "level_shift",
         "level_spread", "curve", "curve_error", "level", "onset", "stage", "pool", "observed", "control_pool", "block",
-        "block_windows", "load", "length", "arrivals", "length_reference",
+        "block_windows", "volume", "load", "length", "arrivals", "length_reference",
     )  # fmt: skip
 
     def grow(self, rows: int) -> None:
@@ -156,7 +162,8 @@ class DetectorBank:
         count = ends.size
         increments = np.zeros((DETECTORS, count))
         evidence = np.zeros((2, DETECTORS, count))
-        self._acceptance(rows, speculative, increments, evidence)
+        measured = np.where(pod_seconds[0] > 0, lengths, 0.0)
+        self._acceptance(rows, speculative, self._dispersion(rows, speculative, measured), increments, evidence)
         self._slow_acceptance(rows, speculative, increments, evidence)
         requests = self._requests(rows, speculative, baseline, pod_seconds)
         self._levels(rows, speculative, baseline, requests, increments, evidence)
@@ -192,14 +199,29 @@ class DetectorBank:
         allowed = self.level_shift[level, rows]
         return np.asarray(np.maximum(allowed - LEVEL_NULL[0], LEAST_SHIFT)) if level == 0 else allowed
 
-    def _acceptance(self, rows: Rows, counts: Floats, increments: Floats, evidence: Floats) -> None:
+    def _dispersion(self, rows: Rows, counts: Floats, lengths: Floats) -> Floats:
+        """(n,): over-dispersion at the present volume; lengths are 0 where nothing was measured.
+
+        Requests scatter alike at any volume; what all of a window's requests share (the mix of the hour) adds a
+        variance that grows with the square of the tokens, so a part of the dispersion is proportional to the volume
+        (as of clustered counts: 1 + (size - 1) correlation). A quiet hour is judged by fewer tokens than a busy one,
+        which is when an alarm would else come latest.
+        """
+        volume = self.volume[..., rows] * np.exp(-lengths / np.array(VOLUME_SECONDS)[:, None])[:, None]
+        volume[:, 0] += counts[Counter.DRAFT_TOKENS]
+        volume[:, 1] += lengths
+        self.volume[..., rows] = volume
+        with np.errstate(divide="ignore", invalid="ignore"):
+            busy = volume[0, 0] / volume[0, 1] * volume[1, 1] / volume[1, 0]
+        part = STEADY_PART + (1 - STEADY_PART) * np.where(np.isfinite(busy), busy, 1.0)
+        return np.asarray(self.dispersion[rows] * part)
+
+    def _acceptance(self, rows: Rows, counts: Floats, dispersion: Floats, increments: Floats, evidence: Floats) -> None:
         for plane, detector in enumerate(_ACCEPTANCE):
             rate, error = self.rate[plane, rows], self.rate_error[plane, rows]
             null = NULL_RATIO * rate - 2 * error
             alternative = np.maximum(null - (self.drop[rows] - (1 - NULL_RATIO)) * rate, 0.0)
-            found = rate_increment(
-                counts[_SUCCESSES[plane]], counts[_TRIALS[plane]], null, alternative, self.dispersion[rows]
-            )
+            found = rate_increment(counts[_SUCCESSES[plane]], counts[_TRIALS[plane]], null, alternative, dispersion)
             increments[detector] = np.nan_to_num(found)
             evidence[0, detector] = counts[_SUCCESSES[plane]]
             evidence[1, detector] = counts[_TRIALS[plane]]
