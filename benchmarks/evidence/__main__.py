@@ -1,6 +1,6 @@
 """`make bench-evidence`: how often the benchmark is wrong, and how often it finds what is there, at known truth.
 
-    python -m benchmarks.evidence [--trials N] [--only verdicts|searches] [--json FILE]
+    python -m benchmarks.evidence [--trials N] [--only verdicts|searches|noise] [--measured FILE...] [--json FILE]
 
 Every trial draws the run summaries of a whole benchmark and lets the operator's own code judge them, look by look, as
 the controller does. Seeds start at SEED, which no test and no tuning run uses. A bar is compared with the bound of the
@@ -9,6 +9,7 @@ the controller does. Seeds start at SEED, which no test and no tuning run uses. 
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from specfleet.decide.evidence import BenchmarkVerdict, judge
 from specfleet.decide.search import SearchDone, error_shares, next_step
 from specfleet.decide.statistics import wilson
 
+from benchmarks.evidence.noise import measured, noise_table
 from benchmarks.evidence.truth import Effect, Noise, Truth, draw_pairs
 
 SEED = 770_000_000
@@ -47,6 +49,17 @@ class Point:
     coverage: bool = False
 
 
+HERE = Path(__file__).parent
+RECORDED = [
+    HERE.parents[1] / "tests" / "cli" / "recorded" / "quickstart.json",
+    *sorted((HERE / "measured").glob("*.json")),
+]
+"""Evidence of the test cluster (simulated engine) and of the real engine on the CPU."""
+ASSUMED = (
+    math.hypot(Noise().pair, Noise().run),
+    Noise().ttft_factor * math.hypot(Noise().pair, Noise().run),
+    math.hypot(Noise().pair, Noise().run),
+)
 UNEQUAL = Noise(pair=0.015, run=0.03)
 GOOD = Effect(tpot=1 / 1.15)
 
@@ -247,7 +260,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 only if every bar holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10_000, help="trials per point (default 10000)")
-    parser.add_argument("--only", choices=("verdicts", "searches"), help="one of the two tables")
+    parser.add_argument("--only", choices=("verdicts", "searches", "noise"), help="one of the tables")
+    parser.add_argument(
+        "--measured", type=Path, nargs="+", default=RECORDED, help="stored evidence whose noise is held beside"
+    )
     parser.add_argument("--json", type=Path, help="also write the rows here")
     options = parser.parse_args(arguments)
     spec = default_spec()
@@ -257,19 +273,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flush=True,
     )
     rows = []
-    for number, point in enumerate(POINTS if options.only != "searches" else ()):
+    for number, point in enumerate(POINTS if options.only in (None, "verdicts") else ()):
         begun = time.monotonic()
         rows.append(measure(point, options.trials, SEED + number * 1_000_000))
         print(f"{point.name}: {time.monotonic() - begun:.0f} s, {rows[-1]['reasons']}", file=sys.stderr, flush=True)
     if rows:
         print(table(rows), flush=True)
     searches = []
-    for number, search in enumerate(SEARCHES if options.only != "verdicts" else (), len(POINTS)):
+    for number, search in enumerate(SEARCHES if options.only in (None, "searches") else (), len(POINTS)):
         begun = time.monotonic()
         searches.append(measure_search(search, options.trials // TRIALS_PER_SEARCH, SEED + number * 1_000_000))
         print(f"{search.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     if searches:
         print("\n" + search_table(searches))
+    if options.only in (None, "noise"):
+        found = [one for path in options.measured for one in measured(path)]
+        print("\n" + noise_table(found, ASSUMED))
     if options.json:
         told = {"trials": options.trials, "rows": rows, "searches": searches}
         options.json.write_text(json.dumps(told, indent=1) + "\n")

@@ -20,6 +20,8 @@ from specfleet.cli import verify
 from specfleet.decide.evidence import judge
 from specfleet.engine.arguments import build_arm
 
+from benchmarks.evidence.__main__ import ASSUMED
+from benchmarks.evidence.noise import noise_of, noise_table
 from e2e.engine.engine import free_port, running
 from e2e.engine.set_up import environment, folder
 from e2e.engine.specs import proposers, read, spec
@@ -69,7 +71,9 @@ def test_a_proposer_is_measured_judged_and_its_verdict_reproduced(
     assert probes["logit_bias"].broken
     assert not probes["logprobs"].broken
     verdict = judge(model, evidence, budget_spent=True)
-    print(f"{method}: {verdict.verdict.value} {verdict.reason}: {verdict.message}")
+    with capsys.disabled():
+        print(f"\n{method}: {verdict.verdict.value} {verdict.reason}: {verdict.message}")
+        print(noise_table([noise_of(f"real engine, {method}", evidence)], ASSUMED))
     assert verdict.verdict is not Verdict.ERROR, verdict.message
     stored = tmp_path / "stored.json"
     stored.write_text(json.dumps(objects(raw, evidence, verdict.verdict, verdict.reason, verdict.message)))
