@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from specfleet.alerts.derive import alerts_of_unreadable
 from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.api.base import API_VERSION, RawObject
 from specfleet.api.deployment import KIND
@@ -116,9 +117,9 @@ def test_what_lasts_is_told_once_although_its_words_change() -> None:
 
 def test_another_family_of_error_is_told_again() -> None:
     teller = Teller()
-    teller.fails(told_from=1, family="Unreadable")
+    teller.fails(told_from=1, family="InvalidError")
     teller.fails(TOLD_FROM, family="ForbiddenError")
-    assert [one["message"].split(":")[0] for one in teller.api.events] == ["Unreadable", "ForbiddenError"]
+    assert [one["message"].split(":")[0] for one in teller.api.events] == ["InvalidError", "ForbiddenError"]
     assert (teller.failing("Unreadable"), teller.failing("ForbiddenError")) == (None, 1)
 
 
@@ -156,6 +157,32 @@ def test_a_deployment_that_is_gone_is_forgotten() -> None:
     assert teller.api.statuses == []
     teller.metrics.forget(*KEY)
     assert teller.failing("Internal") is None
+
+
+@pytest.mark.parametrize(
+    "status",
+    [{}, {"conditions": "odd"}, {"conditions": [{"type": "Stalled", "status": "True", "reason": "CrashLoop"}, 3]}, 3],
+    ids=["none yet", "no list", "of another reason", "no object"],
+)
+def test_an_unreadable_object_alerts_with_what_the_operator_has_written_into_it_and_nothing_else(status: Any) -> None:
+    teller = Teller()
+    body = teller.fleet.cache.deployments[KEY]
+    assert alerts_of_unreadable({**body, "status": status}) == ()
+    teller.fails(family="Unreadable", told_from=1)
+    (alert,) = alerts_of_unreadable(teller.fleet.cache.deployments[KEY], "https://docs.example.com/{alert}")
+    assert alert.description == "boom 0"
+    assert alert.runbook_url == "https://docs.example.com/SpecfleetStalled"
+    assert (alert.labels["namespace"], alert.labels["name"]) == KEY
+
+
+def test_an_object_that_becomes_readable_and_then_fails_otherwise_says_the_other_thing() -> None:
+    teller = Teller()
+    teller.fails(family="Unreadable", told_from=1)
+    assert teller.conditions()["Ready"]["status"] == "False"
+    teller.fails(TOLD_FROM)
+    said = teller.conditions()
+    assert (said["Ready"]["status"], said["Stalled"]["reason"]) == ("Unknown", "OperatorError")
+    assert [one["reason"] for one in teller.api.events] == ["Unreadable", "OperatorError"]
 
 
 @pytest.fixture
@@ -212,12 +239,17 @@ async def _lived(plane: ControlPlane, settings: Settings, manifest: RawObject) -
             return (await conditions()).get("Stalled", {}).get("reason") == reason
 
         await _until(taken)
-        await _until(lambda: stalled("OperatorError"))
+        await _until(lambda: stalled("Unreadable"))
         said = await conditions()
-        assert "spec.future" in said["Stalled"]["message"]
-        assert said["Ready"]["status"] == "Unknown"
+        assert said["Stalled"]["message"].startswith("spec.future: ")
+        assert (said["Ready"]["status"], said["Ready"]["reason"]) == ("False", "Unreadable")
+        columns = run([*plane.kubectl, "get", "sd", "llama", "-n", namespace]).stdout.split("\n")[1].split()
+        assert columns[-3:-1] == ["False", "Unreadable"], "a person sees it in the list"
+        (alert,) = alerts_of_unreadable(app.fleet.unreadable()[0])
+        assert (alert.name, alert.severity, alert.labels["reason"]) == ("SpecfleetStalled", "critical", "Unreadable")
+        assert "spec.future" in alert.description
         events = await api.list_all(kinds.EVENT, namespace)
-        mine = [one for one in events if one["reason"] == "OperatorError"]
+        mine = [one for one in events if one["reason"] == "Unreadable"]
         assert [one["involvedObject"]["name"] for one in mine] == ["llama"], "told once"
         assert mine[0]["type"] == "Warning"
         text = app.metrics.registry.get_sample_value(

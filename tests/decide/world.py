@@ -142,6 +142,11 @@ class World:
     answer: Answer = Answer.OK
     message: str = "scripted"
     suspicions: tuple[Suspicion, ...] = ()
+    promoted_suspicions: tuple[Suspicion, ...] = ()
+    """About the promoted arm, while a changed engine is tried beside it."""
+    promoted_answer: Answer = Answer.OK
+    promoted_ratio: tuple[float, float] = (0.55, 0.65)
+    """Its time per token over the plain arm's of its own engine, meanwhile."""
     comparison: Verdict = Verdict.PASS
     comparison_ratio: tuple[float, float] = (0.55, 0.65)
     pod_acceptance: Callable[[Pod], float] = lambda pod: 0.7
@@ -207,6 +212,7 @@ class World:
             preflight=self._preflight_view(),
             evidence=tuple(self.evidence),
             watch=self._report(),
+            promoted_watch=self._promoted_report(),
             traffic=self.traffic(self.now) if self.traffic is not None else None,
             fleet=FleetView(breaker_open=self.breaker),
             command=self.command,
@@ -351,11 +357,34 @@ class World:
         comparison = Comparison(self.comparison, "Scripted", "scripted", since, (low + high) / 2, low, high, 1.0)
         return WatchReport(
             Answer.OK,
+            fingerprint=self._judged(status),
             last=dict.fromkeys(ArmRole, window),
             step=dict.fromkeys(ArmRole, window),
             pods=pods,
             comparison=comparison if status.phase is Phase.CANARY or self.comparison is Verdict.FAIL else None,
             suspicions=self.suspicions,
+        )
+
+    @staticmethod
+    def _judged(status: DeploymentStatus) -> str:
+        """The arm that the phase asks about: a candidate among users, else what is promoted."""
+        promoted = status.stable.speculative if status.stable is not None else None
+        return (status.candidate if status.phase is Phase.CANARY else promoted or status.candidate) or ""
+
+    def _promoted_report(self) -> WatchReport | None:
+        """What the second target of the watch says beside the trial of a changed engine."""
+        status = self.status
+        stable = status.stable if status is not None else None
+        if status is None or stable is None or stable.speculative is None or status.phase is not Phase.CANARY:
+            return None
+        answer = self.promoted_answer if self.answer is Answer.OK else self.answer
+        if answer is not Answer.OK:
+            return WatchReport(answer=answer, message=self.message, fingerprint=stable.speculative)
+        low, high = self.promoted_ratio
+        since = status.last_change or START
+        compared = Comparison(Verdict.INCONCLUSIVE, "Scripted", "scripted", since, (low + high) / 2, low, high, 1.0)
+        return WatchReport(
+            Answer.OK, fingerprint=stable.speculative, comparison=compared, suspicions=self.promoted_suspicions
         )
 
     def fork(self) -> "World":

@@ -215,7 +215,7 @@ TAKEN: dict[str, list[Change]] = {
         _set("traffic.routeTemplate", {"timeouts": {"request": "0s"}}),
     ],
     "an objective for a default tier": [_set("benchmark.objective", {"tier": "peak"})],
-    "looks within the default pairs": [_set("benchmark.looks", [4, 8])],
+    "looks within the default pairs": [_set("benchmark.looks", [4, 6])],
 }
 
 
@@ -265,7 +265,7 @@ def test_status_is_written_through_its_subresource_only(server: Server) -> None:
     done = server.run("patch", "sd", "status", "--subresource=status", "--type=merge", "-p", patch)
     assert done.returncode == 0, done.stderr
     shown = server.run("get", "sd", "status").stdout
-    assert shown.split("\n")[0].split() == ["NAME", "PHASE", "ARM", "SPECULATIVE%", "PROPOSER", "READY", "AGE"]
+    assert shown.split("\n")[0].split() == ["NAME", "PHASE", "ARM", "SPECULATIVE%", "PROPOSER", "READY", "WHY", "AGE"]
     assert shown.split("\n")[1].split()[:4] == ["status", "Canary", "baseline", "25"]
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from specfleet.alerts.alert import Alert, AlertSeverity
+from specfleet.api.base import RawObject
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, find_condition
 from specfleet.api.deployment import SpeculativeDeployment
-from specfleet.api.reasons import ABORTED
+from specfleet.api.reasons import ABORTED, UNREADABLE
 from specfleet.api.status import DecisionRecord, DeploymentStatus, Phase
 
 ROLLED_BACK = "SpecfleetRolledBack"
@@ -30,7 +31,28 @@ def alerts_for(deployment: SpeculativeDeployment, runbooks_url: str | None = Non
     status = deployment.status
     if status is None:
         return ()
-    found = (*_of_phase(deployment, status), *_of_conditions(deployment, status))
+    return _linked((*_of_phase(deployment, status), *_of_conditions(deployment, status)), runbooks_url)
+
+
+def alerts_of_unreadable(body: RawObject, runbooks_url: str | None = None) -> tuple[Alert, ...]:
+    """The alert about an object (as the cluster has it) that does not fit the API of this operator: nobody looks after
+    it. It says what the operator has written into its conditions; empty before that."""
+    metadata, status = body["metadata"], body.get("status")
+    listed = status.get("conditions") if isinstance(status, dict) else None
+    for one in listed if isinstance(listed, list) else ():
+        if not isinstance(one, dict) or (one.get("type"), one.get("reason")) != (ConditionType.STALLED, UNREADABLE):
+            continue
+        condition = Condition.model_validate(one)
+        summary = f"{metadata['namespace']}/{metadata['name']}: this operator cannot read it; what serves is unwatched"
+        named = {"namespace": metadata["namespace"], "name": metadata["name"], "reason": UNREADABLE}
+        since = condition.last_transition_time
+        return _linked(
+            (Alert(STALLED, AlertSeverity.CRITICAL, since, summary, condition.message, named),), runbooks_url
+        )
+    return ()
+
+
+def _linked(found: tuple[Alert, ...], runbooks_url: str | None) -> tuple[Alert, ...]:
     if runbooks_url is None:
         return found
     return tuple(replace(one, runbook_url=runbooks_url.replace(ALERT_PLACE, one.name)) for one in found)

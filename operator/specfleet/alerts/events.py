@@ -44,7 +44,7 @@ def build_event(deployment: SpeculativeDeployment, decision: DecisionRecord) -> 
     }
 
 
-def operator_error_event(body: RawObject, family: str, message: str, now: datetime) -> RawObject:
+def operator_error_event(body: RawObject, reason: str, family: str, message: str, now: datetime) -> RawObject:
     """A core/v1 Event about a deployment that the operator cannot work on (its raw object: it may be unreadable)."""
     metadata = body["metadata"]
     moment = now.replace(microsecond=0).isoformat().replace("+00:00", "Z")
@@ -66,7 +66,7 @@ def operator_error_event(body: RawObject, family: str, message: str, now: dateti
         },
         "type": "Warning",
         "action": "Reconcile",
-        "reason": "OperatorError",
+        "reason": reason,
         "message": _shortened(message, ""),
         "firstTimestamp": moment,
         "lastTimestamp": moment,

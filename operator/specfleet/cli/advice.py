@@ -40,7 +40,8 @@ ADVICE: Mapping[str, str] = {
     "Stale": "have Prometheus scrape at least every 60 s",
     "NoSpeculation": "set spec.speculation to try a proposer",
     "SharedCause": "look at the node, the load and the model: plain decoding is slower too",
-    "OperatorError": "read the operator's log; a spec of a newer version needs the operator of that version",
+    "OperatorError": "read the operator's log",
+    "Unreadable": "correct the field that the message names; a spec of a newer version needs the operator of that one",
     "BenchmarkError": "kubectl specfleet report {name} -n {namespace} -o report.html: it lists invalid runs and why",
 }
 _GATES: Mapping[GateName, str] = {

@@ -71,6 +71,9 @@ class Replayer:
 
     def replay(self, record: DecisionRecord, context: DecisionContext) -> Then:
         """The phase's decision at the record's time. Raises DataGoneError."""
+        if context.phase is Phase.CANARY and context.step is None:
+            # The promoted arm, guarded beside the trial of a changed engine: judged as at any other time.
+            context = context.model_copy(update={"phase": Phase.SPECULATIVE})
         since, at = (context.since or record.time).timestamp(), record.time.timestamp()
         begin, window = min(since, self._begun(record, context)), self.obs.spec.window_seconds
         pods = self._pods(begin, at + window)

@@ -9,11 +9,12 @@ from typing import Any
 
 from specfleet.alerts.alert import Sender
 from specfleet.alerts.alertmanager import AlertSender
-from specfleet.alerts.derive import alerts_for
+from specfleet.alerts.derive import alerts_for, alerts_of_unreadable
 from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.alerts.webhook import WebhookSender
 from specfleet.api import labels
 from specfleet.api.base import RawObject
+from specfleet.api.reasons import UNREADABLE
 from specfleet.controller.failures import TOLD_FROM, TOLD_FROM_IN_BETWEEN, Failures
 from specfleet.controller.fleet import Fleet, served_optional
 from specfleet.controller.observe import UnreadableError
@@ -194,9 +195,9 @@ class App:
                 log.warning("%s/%s: %s; again in %.1f s", *key, error, seconds)
                 await self._failed(key, type(error).__name__, str(error))
             except UnreadableError as error:
-                self.metrics.count_error("Unreadable")
+                self.metrics.count_error(UNREADABLE)
                 log.error("%s/%s does not fit this operator's API: %s", *key, error)
-                await self._failed(key, "Unreadable", f"{error}: another operator's API?", 1)
+                await self._failed(key, UNREADABLE, f"{error}: another operator's API?", 1)
             except Exception as error:
                 seconds = self.queue.retry(key)
                 self.metrics.count_error("Internal")
@@ -304,6 +305,7 @@ class App:
                 try:
                     owners, pages = self.fleet.readable(), self.settings.runbooks_url
                     firing = [one for owner in owners for one in alerts_for(owner, pages)]
+                    firing += [one for body in self.fleet.unreadable() for one in alerts_of_unreadable(body, pages)]
                     for sender in self._senders:
                         await sender.send(firing)
                 except Exception:

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 
+from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.controller.groups import GroupHistory
 from specfleet.controller.observe import Surroundings, UnreadableError, read_deployment
@@ -63,6 +64,8 @@ class Fleet:
         self.cache = Cache()
         self.prober = prober
         self.reports: dict[Key, WatchReport] = {}
+        self.promoted_reports: dict[Key, WatchReport] = {}
+        """Of promoted arms beside the trial of a changed engine."""
         self.traffic: dict[Key, TrafficLook] = {}
         self.refused: dict[Key, tuple[str, ...]] = {}
         """What the API server (or the owner of a name) refuses, in its own words; told in status."""
@@ -99,6 +102,16 @@ class Fleet:
                 continue
         return found
 
+    def unreadable(self) -> list[RawObject]:
+        """All others, as they are in the cluster."""
+        found = []
+        for key in self.cache.known():
+            try:
+                self.deployment(key)
+            except UnreadableError:
+                found.append(self.cache.deployments[key])
+        return found
+
     def wanted(self, key: Key, owner: SpeculativeDeployment) -> WantedArms:
         """Arms of the present spec; built again only when the spec or a referenced ConfigMap changed."""
         read = self._config_maps.get(key, UserMaps())
@@ -115,6 +128,7 @@ class Fleet:
             prober=self.prober,
             refused=self.refused.get(key, ()),
             reports=self.reports,
+            promoted_watch=self.promoted_reports.get(key),
             gateway_api=HTTP_ROUTE in self.optional,
             fleet=self._breaker,
             watch=self.watch,
@@ -164,6 +178,7 @@ class Fleet:
         """A deployment is gone; the garbage collector removes its children."""
         self.cache.drop_deployment(key)
         self.reports.pop(key, None)
+        self.promoted_reports.pop(key, None)
         self.traffic.pop(key, None)
         self.refused.pop(key, None)
         self.failing.discard(key)

@@ -66,6 +66,7 @@ class Surroundings:
     watch: WatchHistory = field(default_factory=WatchHistory)
     traffic: TrafficLook | None = None
     groups: GroupHistory = field(default_factory=GroupHistory)
+    promoted_watch: WatchReport | None = None
 
 
 def read_deployment(body: RawObject) -> SpeculativeDeployment:
@@ -113,6 +114,7 @@ def observe(
         preflight=preflight_view(cache, key, owner, now),
         evidence=_evidence(cache, key, owner) if with_evidence else (),
         watch=around.reports.get(key, UNKNOWN_REPORT),
+        promoted_watch=around.promoted_watch,
         traffic=around.traffic,
         revisions=_Revisions(cache.children(key, kinds.CONTROLLER_REVISION)),
         fleet=around.fleet,

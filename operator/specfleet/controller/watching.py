@@ -10,7 +10,7 @@ from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_report import Answer, WatchReport, gist
-from specfleet.decide.watch_scope import watch_target
+from specfleet.decide.watch_scope import promoted_target, watch_target
 from specfleet.decide.watch_target import Target
 from specfleet.kube.cache import Key
 from specfleet.telemetry.collector import Collector
@@ -56,7 +56,9 @@ class Watching:
     async def tick(self, now: datetime) -> float:
         """Read, watch, report. Returns the seconds until the next tick."""
         targets: dict[MetricsServer, list[Target]] = {}
+        asked: dict[MetricsServer, list[Target]] = {}
         keys: dict[tuple[str, str, str], Key] = {}
+        guards: dict[tuple[str, str, str], Key] = {}
         shortest = 4 * LONGEST_TICK_SECONDS
         for key in self._fleet.cache.known():
             try:
@@ -68,29 +70,38 @@ class Watching:
                 continue
             if found is None:
                 continue
-            target, server = found
+            target, guard, server = found
             if isinstance(server, str):
                 self._publish(key, WatchReport(answer=Answer.UNAVAILABLE, message=server))
                 continue
             keys[target.key] = key
             shortest = min(shortest, target.window_seconds)
+            asked.setdefault(server, []).append(target)
             targets.setdefault(server, []).append(target)
+            if guard is not None:
+                guards[guard.key] = key
+                targets[server].append(guard)
         feeds = await self._collector.tick(targets, now)
         self._watch.observe(now, feeds)
+        beside = {key: self._watch.report(guard) for guard, key in guards.items()}
         for watched, key in keys.items():
             if self._is_there(watched):
-                self._publish(key, self._watch.report(watched))
-        for watched, look in (await self._profiles.read(targets, now)).items():
+                self._publish(key, self._watch.report(watched), beside.get(key))
+        for watched, look in (await self._profiles.read(asked, now)).items():
             if self._is_there(watched):
                 self._fleet.traffic[keys[watched]] = look
                 self._wake(keys[watched])
-        for gone in self._watched - set(keys):
+        present = {*keys, *guards}
+        for gone in self._watched - present:
             self._watch.forget(gone)
-        self._watched = set(keys)
+        self._watched = present
         return max(1.0, min(LONGEST_TICK_SECONDS, shortest / 4))
 
-    def _target(self, key: Key, now: datetime) -> tuple[Target, MetricsServer | str] | None:
-        """None for a deployment that nothing serves for yet."""
+    def _target(self, key: Key, now: datetime) -> tuple[Target, Target | None, MetricsServer | str] | None:
+        """What the phase asks about, and the promoted arm beside it where that is something else.
+
+        None for a deployment that nothing serves for yet.
+        """
         try:
             owner = self._fleet.deployment(key)
         except UnreadableError:
@@ -101,7 +112,7 @@ class Watching:
         wanted = self._fleet.wanted(key, owner)
         around = self._fleet.surroundings(key)
         obs = observe(self._fleet.cache, key, owner, wanted, around, now, with_evidence=False)
-        return watch_target(obs, status, now), self._servers(owner)
+        return watch_target(obs, status, now), promoted_target(obs, status, now), self._servers(owner)
 
     def _is_there(self, watched: tuple[str, str, str]) -> bool:
         """False when it was deleted while its metrics were read: a namesake must not inherit what they say."""
@@ -109,10 +120,14 @@ class Watching:
         body = self._fleet.cache.deployments.get((namespace, name))
         return body is not None and body["metadata"].get("uid") == uid
 
-    def _publish(self, key: Key, report: WatchReport) -> None:
-        before = self._fleet.reports.get(key)
+    def _publish(self, key: Key, report: WatchReport, promoted: WatchReport | None = None) -> None:
+        before, guarded = self._fleet.reports.get(key), self._fleet.promoted_reports.get(key)
         self._fleet.reports[key] = report
+        self._fleet.promoted_reports.pop(key, None)
+        if promoted is not None:
+            self._fleet.promoted_reports[key] = promoted
         status = self._fleet.cache.deployments[key].get("status") or {}
         moving = status.get("phase") in (Phase.CANARY, Phase.INVESTIGATING)
-        if moving or before is None or gist(before) != gist(report):
+        told = guarded is None if promoted is None else guarded is not None and gist(guarded) == gist(promoted)
+        if moving or before is None or gist(before) != gist(report) or not told:
             self._wake(key)

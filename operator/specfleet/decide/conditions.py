@@ -8,7 +8,7 @@ from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, 
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
 from specfleet.decide.faults import Fault, no_room, route_fault, start_fault
 from specfleet.decide.observation import ArmView, Observation
-from specfleet.decide.watch_report import USABLE_ANSWERS, Attribution
+from specfleet.decide.watch_report import USABLE_ANSWERS, Attribution, Stage
 
 REFUSED = (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD)
 
@@ -196,12 +196,12 @@ def _benchmark_passed(obs: Observation, status: DeploymentStatus) -> _Said:
 
 def _metrics(obs: Observation, status: DeploymentStatus) -> _Said:
     del status
-    answer, message = obs.watch.answer, obs.watch.message
-    if answer in USABLE_ANSWERS:
-        # One reason for all: a service with little traffic goes from window to window between them, and a condition
-        # that follows would write the status every minute.
-        return _true("Answered")
-    return _false(answer.value, message)
+    for report in (obs.watch, obs.promoted_watch):
+        if report is not None and report.answer not in USABLE_ANSWERS:
+            return _false(report.answer.value, report.message)
+    # One reason for all: a service with little traffic goes from window to window between them, and a condition that
+    # follows would write the status every minute.
+    return _true("Answered")
 
 
 def _speculation(obs: Observation, status: DeploymentStatus) -> _Said:
@@ -230,9 +230,14 @@ def _why_refused(status: DeploymentStatus) -> str:
 def _drift(obs: Observation, status: DeploymentStatus) -> _Said:
     if status.investigation is not None:
         return _true(status.investigation.signal, status.investigation.message)
-    for one in obs.watch.suspicions:
+    promoted = status.stable.speculative if status.stable is not None else None
+    for one in obs.watch_of(promoted).suspicions if promoted is not None else ():
+        if one.stage is Stage.CONFIRMED and one.attribution is not Attribution.SHARED:
+            # Nothing follows yet (cool-down, budget, breaker, pause, followed up before): users suffer all the same.
+            return _true(one.signal.value, one.message)
+    for one in (*obs.watch.suspicions, *obs.watch_of(promoted).suspicions):
         if one.attribution is Attribution.SHARED:
             return _true("SharedCause", one.message)
-    if status.stable is None or status.stable.speculative is None:
+    if promoted is None:
         return _unknown("NotSpeculating")
     return _false("WithinCalibration")

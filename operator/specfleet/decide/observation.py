@@ -187,6 +187,8 @@ class Observation:
     preflight: PreflightView | None = None
     evidence: tuple[BenchmarkEvidenceSpec, ...] = ()
     watch: WatchReport = UNKNOWN_REPORT
+    promoted_watch: WatchReport | None = None
+    """What telemetry says of the promoted arm while `watch` looks at the trial of a changed engine beside it."""
     traffic: TrafficLook | None = None
     """The newest window of production requests, by length; None: not known."""
     revisions: Mapping[str, DeploymentSpec] = field(default_factory=dict)
@@ -213,6 +215,11 @@ class Observation:
     def bench_arm(self, fingerprint: str | None) -> ArmView | None:
         """The benchmark arm with that requested fingerprint."""
         return next((arm for arm in self.bench if arm.fingerprint == fingerprint), None)
+
+    def watch_of(self, fingerprint: str | None) -> WatchReport:
+        """The report about that arm. One about another arm may lag behind the phase by a tick: it says nothing here."""
+        found = (one for one in (self.promoted_watch, self.watch) if one is not None)
+        return next((one for one in found if one.fingerprint in ("", fingerprint)), UNKNOWN_REPORT)
 
     def wanted(self, fingerprint: str | None) -> WantedArm | None:
         """What the present spec asks for under that fingerprint; None for arms of an earlier spec."""

@@ -9,6 +9,8 @@ from specfleet.decide.resume import resume
 from specfleet.decide.rollback import start_rollback
 from specfleet.decide.turn import Turn
 
+NEW_REVISION = "NewRevision"
+"""Action of the decision with which a changed model or engine is noticed."""
 RESTING = (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED)
 MAX_NAME = 52
 """Leaves room for the hash within 63 characters; two long names with the same start stay two names."""
@@ -43,7 +45,7 @@ def follow_spec(turn: Turn) -> None:
 def _other_engine(turn: Turn) -> None:
     """A changed model or engine. What serves goes on serving; a trial in flight is drained by the exchange."""
     turn.decide(
-        "NewRevision", "SpecChanged", "model, engine or pods changed: the new plain arm has to prove itself first"
+        NEW_REVISION, "SpecChanged", "model, engine or pods changed: the new plain arm has to prove itself first"
     )
     turn.enter(
         Phase.DEPLOYING,

@@ -9,7 +9,8 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import DecisionContext, DecisionRecord, DeploymentStatus, Phase, Verdict
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import PodRef
-from specfleet.decide.watch_scope import counted_since
+from specfleet.decide.watch_report import WatchReport
+from specfleet.decide.watch_scope import counted_since, promoted_since
 
 HISTORY = 20
 COUNTED = (Phase.CANARY, Phase.SPECULATIVE, Phase.INVESTIGATING)
@@ -26,6 +27,8 @@ class Turn:
     record: list[BenchmarkEvidenceSpec] = field(default_factory=list)
     restarts: list[PodRef] = field(default_factory=list)
     wake: list[float] = field(default_factory=list)
+    about_promoted: bool = False
+    """Decisions are about the promoted arm, although the phase is about a trial beside it."""
 
     @property
     def spec(self) -> DeploymentSpec:
@@ -69,12 +72,19 @@ class Turn:
     def _context(self) -> DecisionContext:
         status = self.status
         promoted = status.stable.speculative if status.stable is not None else None
+        if self.about_promoted:
+            return DecisionContext(phase=status.phase, arm=promoted, since=promoted_since(status, self.now))
         return DecisionContext(
             phase=status.phase,
             arm=status.candidate or promoted,
             step=status.step,
             since=counted_since(status, self.now) if status.phase in COUNTED else None,
         )
+
+    @property
+    def promoted_watch(self) -> WatchReport:
+        """What telemetry says about the promoted arm."""
+        return self.obs.watch_of(self.status.stable.speculative if self.status.stable is not None else None)
 
     def look_again(self, seconds: float) -> None:
         """Ask for another turn after so many seconds even if nothing changes."""

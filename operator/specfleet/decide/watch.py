@@ -165,6 +165,7 @@ class Watch:
         return WatchReport(
             answer=answer,
             message=message,
+            fingerprint=target.fingerprint,
             last={role: view(totals, totals.last_answer) for role, totals in last.items()},
             step={role: totals.window() for role, totals in self._totals(self._step, row).items()},
             pods={

@@ -138,6 +138,8 @@ class WatchReport:
     answer: Answer
     """Of the deployment as a whole: OK when the metrics that a decision needs are there."""
     message: str = ""
+    fingerprint: str = ""
+    """Of the arm that is judged (the speculative one, or a changed plain one under trial); empty: not said."""
     last: Mapping[ArmRole, ArmWindow] = field(default_factory=dict)
     """The last closed window per arm."""
     step: Mapping[ArmRole, ArmWindow] = field(default_factory=dict)

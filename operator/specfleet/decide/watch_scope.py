@@ -1,6 +1,7 @@
 """From a deployment and its status to what the watch should look at. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from specfleet.api.benchmark import GuardrailsSpec
@@ -10,30 +11,53 @@ from specfleet.api.status import ArmRole, DeploymentStatus, Phase
 from specfleet.decide.observation import Observation
 from specfleet.decide.watch_target import Target, TargetPod
 
+PROMOTED = "/promoted"
+"""Ends the key of the target that guards a promoted arm beside a trial: two targets of one deployment."""
+
 
 def watch_target(obs: Observation, status: DeploymentStatus, now: datetime) -> Target:
-    """Pods per arm, start of the present comparison, and the limits of the spec."""
+    """What the present phase asks about: pods per arm, start of the present comparison, and the limits of the spec."""
+    promoted = None if _engine_trial(obs, status) or status.stable is None else status.stable.speculative
+    return _target(obs, status, promoted or status.candidate or "", _roles(obs, status), counted_since(status, now))
+
+
+def promoted_target(obs: Observation, status: DeploymentStatus, now: datetime) -> Target | None:
+    """The promoted arm against the plain pods of its own engine, while the phase asks about the trial of another one.
+
+    Most users are served by it meanwhile. None: nothing is promoted, or it is what `watch_target` looks at.
+    """
+    stable = status.stable
+    if stable is None or stable.speculative is None or not _engine_trial(obs, status):
+        return None
+    roles = {ArmRole.BASELINE: (stable.baseline,), ArmRole.SPECULATIVE: (stable.speculative,)}
+    found = _target(obs, status, stable.speculative, roles, promoted_since(status, now))
+    namespace, name, uid = found.key
+    return replace(found, key=(namespace, name, uid + PROMOTED))
+
+
+def _target(
+    obs: Observation,
+    status: DeploymentStatus,
+    fingerprint: str,
+    roles: Mapping[ArmRole, tuple[str, ...]],
+    since: datetime,
+) -> Target:
     spec = obs.spec
-    roles = _roles(obs, status)
     arms = {
         role: tuple(
             TargetPod(pod.name, pod.uid, pod.ready_since)
-            for fingerprint in fingerprints
-            if (arm := obs.arm(fingerprint)) is not None
+            for one in fingerprints
+            if (arm := obs.arm(one)) is not None
             for pod in arm.serving
         )
         for role, fingerprints in roles.items()
     }
-    stable = status.stable
-    plain_trial = status.phase is Phase.CANARY and status.candidate in _plain(obs)
-    promoted = None if plain_trial or stable is None else stable.speculative
-    fingerprint = promoted or status.candidate or ""
     proposer = _proposer(obs, status, fingerprint)
     step = spec.rollout.steps[spec.rollout.step_index(status.step)]
     return Target(
         key=(obs.deployment.namespace, obs.deployment.name, obs.deployment.uid),
         arms={role: pods for role, pods in arms.items() if pods},
-        since=counted_since(status, now),
+        since=since,
         window_seconds=spec.window_seconds,
         scrape_interval_seconds=spec.monitoring.scrape_interval_seconds,
         warmup_seconds=spec.remedies.warmup_seconds,
@@ -79,13 +103,26 @@ def _roles(obs: Observation, status: DeploymentStatus) -> Mapping[ArmRole, tuple
     stable = status.stable
     plain = _plain(obs)
     drafted = tuple(arm.fingerprint for arm in obs.arms if arm.role is ArmRole.SPECULATIVE)
-    if status.phase is Phase.CANARY and stable is not None and status.candidate in plain:
+    if stable is not None and _engine_trial(obs, status):
         old = obs.arm(stable.baseline)
         # Plain with plain, wherever an old plain pod serves: against a speculative arm every engine would look slow.
         reference = (stable.baseline,) if old is not None and old.serving else (*plain, *drafted)
         reference = tuple(one for one in reference if one != status.candidate)
         return {ArmRole.BASELINE: reference, ArmRole.SPECULATIVE: (str(status.candidate),)}
+    if status.phase is Phase.ROLLING_BACK and stable is not None and status.candidate != stable.baseline:
+        # A changed engine that failed is no reference for what is promoted while its pods leave.
+        plain = tuple(one for one in plain if one != status.candidate)
     return {ArmRole.BASELINE: plain, ArmRole.SPECULATIVE: drafted}
+
+
+def _engine_trial(obs: Observation, status: DeploymentStatus) -> bool:
+    """Whether users meet a changed model or engine."""
+    return status.phase is Phase.CANARY and status.candidate in _plain(obs)
+
+
+def promoted_since(status: DeploymentStatus, now: datetime) -> datetime:
+    """Start of the span in which the promoted arm is compared while something else is asked about."""
+    return status.last_change or status.phase_since or now
 
 
 def counted_since(status: DeploymentStatus, now: datetime) -> datetime:
@@ -95,4 +132,4 @@ def counted_since(status: DeploymentStatus, now: datetime) -> datetime:
     if status.investigation is not None:
         case = status.investigation
         return case.restarted_at or case.stage_since or case.since
-    return status.last_change or status.phase_since or now
+    return promoted_since(status, now)

@@ -36,10 +36,12 @@ def _from_canary(obs: Observation, status: DeploymentStatus) -> tuple[Way, ...]:
         following = Way(Phase.SPECULATIVE, "all gates are met: promoted")
     hours = max(0.0, rollout.no_traffic_timeout_seconds - fruitless_seconds(obs, status)) / 3600
     said = f"no Pass within another {hours:.1f} h, no room, or requests that only speculation refuses"
+    beside = status.stable is not None and status.stable.speculative is not None
     return (
         following,
         Way(Phase.ROLLING_BACK, f"the comparison says Fail, a hard finding is confirmed, or: {_HARD_FAULT}"),
         Way(Phase.HELD, said),
+        *(_GUARDED[1:] if beside else ()),
     )
 
 
@@ -49,9 +51,9 @@ _HARD_FAULT = (
 )
 _GUARDED = (
     Way(Phase.ROLLING_BACK, f"it is slower than plain for sure, a hard finding is confirmed, or: {_HARD_FAULT}"),
-    Way(Phase.INVESTIGATING, "a pod of what is promoted hangs: it is restarted"),
+    Way(Phase.INVESTIGATING, "a pod of what is promoted hangs, or a finding about it is confirmed"),
 )
-"""While something else is waited for, what is promoted is guarded (phases/speculative.guard_promoted)."""
+"""While something else is waited for, what is promoted is guarded (phases/speculative.guard_beside_trial)."""
 _WAYS: Mapping[Phase, tuple[Way, ...]] = {
     Phase.DEPLOYING: (
         Way(Phase.CANARY, "one pod of the changed model or engine has answered a completion"),

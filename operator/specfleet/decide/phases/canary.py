@@ -6,8 +6,9 @@ from specfleet.decide.exchange import exchange
 from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
 from specfleet.decide.gates import first_unmet, fruitless_seconds, least_requests, step_gates
 from specfleet.decide.phases.resting import hold
+from specfleet.decide.phases.speculative import guard_beside_trial
 from specfleet.decide.resume import resume
-from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_rollback
+from specfleet.decide.rollback import rollback_allowed, start_rollback
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import USABLE_ANSWERS, Answer, Attribution, Severity, Signal, Stage
@@ -22,7 +23,7 @@ def canary(turn: Turn) -> None:
     if turn.status.candidate is None or turn.status.step is None or turn.status.stable is None:
         resume(turn, "CandidateGone")
         return
-    if promoted_fault(turn) or _aborted(turn) or turn.spec.paused:
+    if guard_beside_trial(turn) or _aborted(turn) or turn.spec.paused:
         return
     if turn.obs.fleet.breaker_open:
         turn.look_again(30)
@@ -54,7 +55,7 @@ def _aborted(turn: Turn) -> bool:
     hard = next(
         (
             one
-            for one in turn.obs.watch.suspicions
+            for one in turn.obs.watch_of(turn.status.candidate).suspicions
             if one.severity is Severity.HARD
             and one.stage is Stage.CONFIRMED
             and one.attribution is Attribution.SPECULATION

@@ -3,7 +3,7 @@
 from specfleet.api.status import Phase, RevisionStatus, Verdict
 from specfleet.decide.faults import no_room, start_fault
 from specfleet.decide.phases.resting import hold
-from specfleet.decide.phases.speculative import guard_promoted
+from specfleet.decide.phases.speculative import guard_beside_trial
 from specfleet.decide.resume import resume
 from specfleet.decide.revision_trial import proposers_measured, screened
 from specfleet.decide.turn import Turn
@@ -11,7 +11,7 @@ from specfleet.decide.turn import Turn
 
 def deploying(turn: Turn) -> None:
     """First revision: serve it as soon as it is proven at full capacity. Later ones: prove one pod, then canary."""
-    if guard_promoted(turn):
+    if guard_beside_trial(turn):
         return
     if turn.obs.baseline.refusals:
         # Nobody carries a benchmark on from here: its pods would hold their GPUs until a person has mended the spec.

@@ -8,7 +8,7 @@ from specfleet.decide.duration import plan_in_words
 from specfleet.decide.gates import GateName, first_unmet, hold_gate, trial_gates
 from specfleet.decide.measure import side_by_side
 from specfleet.decide.observation import WantedArm
-from specfleet.decide.phases.speculative import guard_promoted
+from specfleet.decide.phases.speculative import guard_beside_trial
 from specfleet.decide.resume import resume
 from specfleet.decide.traffic import follow_traffic, try_again_on_other_traffic
 from specfleet.decide.trials import best_passed, confirm, is_search, next_candidate, progress_of, qualify
@@ -118,7 +118,7 @@ def hold(
 
 def held(turn: Turn) -> None:
     """Try again after the hold; a changed spec ends it at once (see revisions.py)."""
-    if guard_promoted(turn):
+    if guard_beside_trial(turn):
         return
     gate = hold_gate(turn.obs, turn.status)
     if gate.met:

@@ -4,6 +4,7 @@ from specfleet.api.reasons import ABORTED
 from specfleet.api.status import DeploymentStatus, Phase
 from specfleet.decide import budget
 from specfleet.decide.exchange import exchange
+from specfleet.decide.phases.speculative import hard_fault
 from specfleet.decide.resume import resume
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
@@ -21,13 +22,17 @@ def rolling_back(turn: Turn) -> None:
     """Forget the arm that failed (the candidate), exchange the pods, then rest or go on with what is asked for."""
     turn.status = without_failed(turn.status)
     stable, failed = turn.status.stable, turn.status.candidate
+    other_engine = stable is not None and stable.baseline != turn.obs.baseline.fingerprint
+    engine_failed = other_engine and failed == turn.obs.baseline.fingerprint
+    still_promoted = stable is not None and stable.speculative is not None
+    if engine_failed and still_promoted and _promoted_fails_too(turn):
+        return
     move = exchange(target(turn.obs, turn.status), turn.obs.arms, turn.obs.route, room(turn.obs), turn.obs.now)
     if not move.done:
         return
     reason = turn.status.phase_reason or "RolledBack"
     turn.decide("RolledBack", reason, "the stable arm carries all traffic again")
-    other_engine = stable is not None and stable.baseline != turn.obs.baseline.fingerprint
-    if other_engine and failed == turn.obs.baseline.fingerprint:
+    if engine_failed:
         turn.set(revision_refused=turn.status.revision)
     if other_engine or not turn.status.rollback_counts:
         resume(turn, reason)
@@ -37,3 +42,13 @@ def rolling_back(turn: Turn) -> None:
     # A person who aborts does not want the next attempt to start by itself.
     done = reason == ABORTED or budget.exhausted(attempts, revision, turn.spec.remedies)
     turn.enter(Phase.EXHAUSTED if done else Phase.ROLLED_BACK, reason, candidate=None, attempts=attempts)
+
+
+def _promoted_fails_too(turn: Turn) -> bool:
+    """A changed engine failed, and what takes the traffic back may not answer either: then the plain arm has to."""
+    before = turn.status
+    turn.set(revision_refused=before.revision)
+    if hard_fault(turn):
+        return True
+    turn.status = before
+    return False

@@ -6,6 +6,7 @@ from specfleet.api.status import Investigation, Phase
 from specfleet.decide import budget
 from specfleet.decide.gates import action_gates, first_unmet
 from specfleet.decide.resume import resume
+from specfleet.decide.revisions import NEW_REVISION
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_promoted_rollback
 from specfleet.decide.targets import can_attribute
 from specfleet.decide.traffic import follow_traffic, measure_the_promoted_again
@@ -43,6 +44,37 @@ def guard_promoted(turn: Turn) -> bool:
     return hard_fault(turn) or _hung_pod(turn) or gain_below_zero(turn)
 
 
+def guard_beside_trial(turn: Turn) -> bool:
+    """As guard_promoted while a changed revision is tried or waits, and drift too: most users are served by what is
+    promoted.
+
+    A finding ends the trial, which begins again afterwards; the same finding does so once per revision. The change
+    may be the very cure, and must not be kept away for ever. True: it has acted.
+    """
+    turn.about_promoted = True
+    acted = guard_promoted(turn) or _drift(turn)
+    turn.about_promoted = False
+    return acted
+
+
+def _drift(turn: Turn) -> bool:
+    stable = turn.status.stable
+    if stable is None or stable.speculative is None or turn.spec.paused:
+        return False
+    finding = actionable(turn)
+    if finding is None or finding.stage is not Stage.CONFIRMED or _followed_up(turn, finding):
+        return False
+    investigate(turn, finding)
+    return True
+
+
+def _followed_up(turn: Turn, finding: Suspicion) -> bool:
+    """Whether that finding has been investigated since the spec asked for something else."""
+    actions = [(one.action, one.reason) for one in turn.status.history]
+    asked = max((index for index, (action, _) in enumerate(actions) if action == NEW_REVISION), default=0)
+    return ("Investigate", finding.signal.value) in actions[asked:]
+
+
 def nothing_promoted(turn: Turn) -> bool:
     """The promoted arm is gone from status (somebody edited it): go on with what serves."""
     stable = turn.status.stable
@@ -56,7 +88,7 @@ def hard_fault(turn: Turn) -> bool:
     """Crashes and OOM seen through Kubernetes, and hard findings of the watch, when the plain arm is fine."""
     if promoted_fault(turn):
         return True
-    for one in turn.obs.watch.suspicions:
+    for one in turn.promoted_watch.suspicions:
         confirmed = one.severity is Severity.HARD and one.stage is Stage.CONFIRMED
         if (
             confirmed
@@ -70,7 +102,7 @@ def hard_fault(turn: Turn) -> bool:
 
 def _hung_pod(turn: Turn) -> bool:
     """One pod that is alive and does not answer is a dead pod: it is restarted at once, paused or not."""
-    for one in turn.obs.watch.suspicions:
+    for one in turn.promoted_watch.suspicions:
         hung = one.severity is Severity.HARD and one.stage is Stage.CONFIRMED and one.attribution is Attribution.POD
         if hung and _pod_is_there(turn, one.pod):
             investigate(turn, one)
@@ -87,10 +119,11 @@ def _pod_is_there(turn: Turn, name: str | None) -> bool:
 
 def gain_below_zero(turn: Turn) -> bool:
     """Concurrent evidence that speculation is slower than plain decoding: serve plain first, ask afterwards."""
-    comparison = turn.obs.watch.comparison
+    watch = turn.promoted_watch
+    comparison = watch.comparison
     slower = (
         comparison is not None
-        and turn.obs.watch.answer is Answer.OK
+        and watch.answer is Answer.OK
         and comparison.tpot_ratio_lower is not None
         and comparison.tpot_ratio_lower > 1.0
     )
@@ -107,7 +140,7 @@ def actionable(turn: Turn) -> Suspicion | None:
     order = {Severity.HARD: 0, Severity.SLO: 1, Severity.ECONOMIC: 2}
     open_ = [
         one
-        for one in turn.obs.watch.suspicions
+        for one in turn.promoted_watch.suspicions
         if one.attribution is not Attribution.SHARED
         and (one.stage is Stage.CONFIRMED or one.severity is Severity.SLO)
         and one.signal is not Signal.NO_PROGRESS
@@ -133,6 +166,11 @@ def investigate(turn: Turn, finding: Suspicion) -> None:
     turn.enter(
         Phase.INVESTIGATING,
         finding.signal.value,
+        candidate=turn.status.stable.speculative if turn.status.stable is not None else None,
+        benchmark=None,
+        step=None,
+        step_since=None,
+        hold_until=None,
         investigation=Investigation(
             since=turn.now,
             signal=finding.signal.value,
