@@ -15,6 +15,7 @@ REQUIREMENTS := images/operator/requirements.txt
 EXPORT = $(UV) export --quiet --frozen --no-dev --no-emit-project --no-header --no-annotate
 PYTEST_ARGS ?=
 E2E_ARGS ?=
+CLIENT_ARGS ?=
 
 # --- help --------------------------------------------------------------------------------------------------------------
 
@@ -158,6 +159,10 @@ bench-decisions: venv ## The watch against the rules of other controllers, on th
 .PHONY: bench-evidence
 bench-evidence: venv ## How often the benchmark is wrong, and how often it finds what is there, at known truth
 	$(PY) -m benchmarks.evidence
+
+.PHONY: bench-client
+bench-client: venv ## How punctual the benchmark's client is, and whether a starved one is found out (a quiet machine; CLIENT_ARGS=--real)
+	$(PY) -m benchmarks.client $(CLIENT_ARGS)
 
 # --- environment -------------------------------------------------------------------------------------------------------
 
