@@ -52,7 +52,7 @@ class Even:
             errors=[row[4] for row in rows],
         )
 
-    def stand_in(self, log: str, work: Path) -> dict[str, str]:
+    def environment(self, work: Path) -> dict[str, str]:
         return {}
 
 

@@ -495,7 +495,7 @@ class Bench:
     child: "subprocess.Popen[bytes] | None" = None
     stop: bool = False
     environment: dict[str, str] = field(default_factory=dict)
-    """Beside our own; see Harness.stand_in."""
+    """Beside our own; see Harness.environment."""
 
     def check(self) -> None:
         """Raise StoppedError once SIGTERM has come."""
@@ -725,11 +725,6 @@ def _measured(session: Session, run: Run, blank: Run, arm: Json, plan: Json) -> 
     try:
         command, limit = bench.harness.command(plan, arm, run, dataset, result), 3 * run["run_seconds"] + 180
         code = bench.run(command, log, limit)
-        if code not in (0, None) and not bench.environment:
-            bench.environment = bench.harness.stand_in(log.read_text(errors="replace"), session.work)
-            if bench.environment:
-                say(f"run again with {', '.join(bench.environment)} of our own: {bench.harness.name} lacks something")
-                code = bench.run(command, log, limit)
     finally:
         sampler.finish()
     after = _settled(arm["url"], before, run["requests"], bench.check)
@@ -988,7 +983,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     work = Path(plan["work_dir"])
     work.mkdir(parents=True, exist_ok=True)
-    bench = Bench(HARNESSES[plan["harness"]])
+    harness = HARNESSES[plan["harness"]]
+    bench = Bench(harness, environment=harness.environment(work))
     session = Session(plan=plan, source=[], bench=bench, work=work)
 
     def stop(_signal: int, _frame: object) -> None:

@@ -62,8 +62,8 @@ class Harness(Protocol):
         """What `result` says. Raises OSError, ValueError, KeyError or TypeError when it is not what was asked for."""
         ...
 
-    def stand_in(self, log: str, work: Path) -> dict[str, str]:
-        """Environment with which a failed run may go better, from what it wrote to its log; empty: none."""
+    def environment(self, work: Path) -> dict[str, str]:
+        """Variables of its process beside the image's own; `work` is a folder that it may write to."""
         ...
 
 
@@ -87,9 +87,12 @@ def intended_delays(seed: int, count: int, requests_per_second: float) -> list[f
     return [delay * scale for delay in delays]
 
 
-READER = '''"""The one function of pandas by which `vllm bench serve` reads a custom dataset (specfleet's driver)."""
+READER = '''"""The image's pandas; without one, the function by which `vllm bench serve` reads a custom dataset."""
 
 import json
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
 
 
@@ -110,6 +113,15 @@ class Table:
 def read_json(path_or_buf, lines=True):
     text = Path(path_or_buf).read_text(encoding="utf-8")
     return Table([json.loads(line) for line in text.splitlines() if line.strip()])
+
+
+here = Path(__file__).parent
+found = PathFinder.find_spec("pandas", [path for path in sys.path if path and Path(path) != here])
+if found is not None and found.loader is not None:
+    sys.path[:] = [path for path in sys.path if Path(path) != here]
+    real = module_from_spec(found)
+    sys.modules["pandas"] = real
+    found.loader.exec_module(real)
 '''
 
 
@@ -170,13 +182,12 @@ class VllmBenchServe:
             errors=[str(value) for value in detail.get("errors") or []],
         )
 
-    def stand_in(self, log: str, work: Path) -> dict[str, str]:
+    def environment(self, work: Path) -> dict[str, str]:
         """An image without pandas (extra `bench`), which the bench needs to read a JSONL file, gets READER for it.
 
-        For the bench process only; images with pandas never see it.
+        For the bench process only. READER gives way to the real one where there is one: to try without it first would
+        cost every pair of such an image the bench's start (20 s and more) while two arms stand idle.
         """
-        if "pandas" not in log:
-            return {}
         folder = work / "reader"
         folder.mkdir(exist_ok=True)
         (folder / "pandas.py").write_text(READER, encoding="utf-8")
