@@ -27,7 +27,7 @@ SPEC = DeploymentSpec.model_validate(
         "speculation": {"method": "ngram", "numSpeculativeTokens": 3},
         "benchmark": {
             "tiers": [{"name": "low", "requestsPerSecond": 2}, {"name": "peak", "concurrency": 16}],
-            "slices": [{"name": "chat"}, {"name": "code"}],
+            "slices": [{"name": "chat", "label": "German", "temperature": 0.7, "topP": 0.9}, {"name": "code"}],
             "pairs": 3,
             "minimumRequests": 20,
         },
@@ -244,6 +244,7 @@ def test_markdown_and_json_say_the_same(stored: Path, tmp_path: Path, capsys: py
     assert one["requestProbes"][0]["name"] == "min_p"
     assert len(one["use"]) == 8
     assert {use["kvCachePeakRatio"] for use in one["use"]} == {0.3}
+    assert [(piece["name"], piece.get("label")) for piece in one["slices"]] == [("chat", "German"), ("code", None)]
 
 
 def test_every_format_shows_queue_cache_and_errors_per_cell_the_nodes_and_the_probed_requests(
@@ -256,6 +257,8 @@ def test_every_format_shows_queue_cache_and_errors_per_cell_the_nodes_and_the_pr
         for word in ("queue delay", "KV cache peak", "pre-emptions", "TTFT p95", "min_p", "node-a", "node-b"):
             assert word in text
         assert cell.format("low/chat") in text
+        settings = ("chat", "German", "256", "128", "0.7", "0.9", "1")
+        assert ("</td><td>" if ending == "html" else " | ").join(settings) in text
         assert "a difference between these nodes counts as one between the arms" in text
 
 

@@ -376,6 +376,30 @@ def test_a_running_arm_keeps_its_template_when_another_operator_version_would_bu
     assert again["spec"]["replicas"] == 3
 
 
+def test_a_benchmark_pod_prefers_a_node_beside_the_users_affinity_and_keeps_its_place_while_it_runs() -> None:
+    zone = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [zone]}, "podAffinity": {"a": 1}}
+    owner = deployment(template={"affinity": affinity})
+    arms = wanted(owner)
+    engine = arms.engines[arms.baseline.fingerprint]
+
+    def made(node: str | None, live: RawObject | None) -> RawObject:
+        built = workloads.arm_deployment(owner, owner.spec, engine, ArmRole.BASELINE, 1, True, live, node)
+        return built["spec"]["template"]["spec"]["affinity"]
+
+    plain = made(None, None)
+    assert plain == affinity
+    swapped = made("node-b", None)
+    terms = swapped["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert terms[0] == zone
+    assert terms[1]["preference"] == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]}
+    assert swapped["podAffinity"] == affinity["podAffinity"]
+    live = arm(owner, benchmark=True)
+    assert made("node-b", live) == affinity, "a changed template would replace a pod under its runs"
+    live["spec"]["replicas"] = 0
+    assert made("node-b", live) == swapped
+
+
 def test_an_arm_of_an_earlier_spec_is_scaled_without_touching_its_template() -> None:
     owner = deployment()
     live = arm(owner, benchmark=True)

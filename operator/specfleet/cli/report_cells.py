@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from specfleet.api.benchmark import TrafficSlice
 from specfleet.api.evidence import BenchmarkEvidenceSpec, RequestProbe, RunSummary
 from specfleet.api.status import ArmRole
 from specfleet.decide.evidence_nodes import nodes_by_pair
 from specfleet.decide.evidence_pairs import request_probes
 
 ARMS = {ArmRole.BASELINE: "plain", ArmRole.SPECULATIVE: "speculative"}
+SLICE_HEAD = ("slice", "language or task", "prompt tokens", "output tokens", "temperature", "top-p", "weight")
 USE_HEAD = ("cell", "arm", "requests", "TTFT mean", "TTFT p95", "queue delay", "pause p95", "KV cache peak",
             "pre-emptions", "4xx", "5xx and aborts")  # fmt: skip
 
@@ -37,19 +39,23 @@ class CellUse:
 class Surroundings:
     """Where and how the arms were measured."""
 
+    slices: tuple[TrafficSlice, ...]
+    """Those of the spec, or like production, that were measured; a spec that has changed since may lack some."""
     use: tuple[CellUse, ...]
     nodes: dict[int, dict[ArmRole, str]]
     """By pair, as far as they are known."""
     probes: tuple[RequestProbe, ...]
 
 
-def surroundings(measured: Sequence[BenchmarkEvidenceSpec]) -> Surroundings:
-    """Of one benchmark's pairs."""
+def surroundings(measured: Sequence[BenchmarkEvidenceSpec], known: Sequence[TrafficSlice]) -> Surroundings:
+    """Of one benchmark's pairs. `known`: slices by which the names of the runs can be told."""
     cells: dict[tuple[str, str, ArmRole], list[RunSummary]] = {}
     for run in (run for one in measured for run in one.runs):
         cells.setdefault((run.tier, run.slice, run.arm), []).append(run)
+    names = {piece for _, piece, _ in cells}
+    slices = tuple({one.name: one for one in known if one.name in names}.values())
     use = tuple(_use(arm, tier, piece, runs) for (tier, piece, arm), runs in cells.items())
-    return Surroundings(use, nodes_by_pair(measured), request_probes(measured))
+    return Surroundings(slices, use, nodes_by_pair(measured), request_probes(measured))
 
 
 def _use(arm: ArmRole, tier: str, piece: str, runs: Sequence[RunSummary]) -> CellUse:
@@ -74,6 +80,22 @@ def _use(arm: ArmRole, tier: str, piece: str, runs: Sequence[RunSummary]) -> Cel
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def slice_rows(given: Surroundings) -> list[tuple[str, ...]]:
+    """Every slice with its settings; columns are SLICE_HEAD."""
+    return [
+        (
+            one.name,
+            one.label or "",
+            str(one.prompt_tokens),
+            str(one.output_tokens),
+            f"{one.temperature:g}",
+            f"{one.top_p:g}",
+            f"{one.weight:g}",
+        )
+        for one in given.slices
+    ]
 
 
 def use_rows(given: Surroundings) -> list[tuple[str, ...]]:
@@ -125,6 +147,7 @@ def _milliseconds(value: float | None) -> str:
 def sections(given: Surroundings) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
     """Title, head and rows of every table that has any."""
     found = [
+        ("Slices", SLICE_HEAD, slice_rows(given)),
         ("Queue, cache, pauses and errors per cell", USE_HEAD, use_rows(given)),
         ("Nodes by pair", ("pair", "plain", "speculative"), node_rows(given)),
         ("Requests known to break", ("request", "plain", "speculative", "only speculation"), probe_rows(given)),
@@ -157,6 +180,7 @@ def _row(words: Sequence[str]) -> str:
 def cells_json(given: Surroundings) -> dict[str, Any]:
     """The same as JSON values."""
     return {
+        "slices": [one.to_wire() for one in given.slices],
         "use": [
             {
                 "arm": one.arm.value,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from specfleet.api.benchmark import TrafficSlice
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import RunSummary
 from specfleet.api.status import ArmRole, DecisionRecord
@@ -102,8 +103,14 @@ def _benchmark(stored: StoredBenchmark) -> BenchmarkReport:
         difference=_difference(stored.deployment.spec, last.candidate),
         started=min(one.started for one in stored.evidence),
         finished=max(one.finished for one in stored.evidence),
-        surroundings=surroundings(stored.measured),
+        surroundings=surroundings(stored.measured, _slices(stored.deployment)),
     )
+
+
+def _slices(deployment: SpeculativeDeployment) -> list[TrafficSlice]:
+    """Declared slices, and those like production that took their place."""
+    traffic = deployment.status.traffic if deployment.status is not None else None
+    return [*deployment.spec.benchmark.slices, *(traffic.slices if traffic is not None else ())]
 
 
 def _points(runs: Sequence[RunSummary]) -> list[LoadPoint]:
