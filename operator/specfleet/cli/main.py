@@ -7,7 +7,7 @@ from importlib import import_module
 
 from specfleet.cli.exit_codes import UNUSABLE_INPUT
 
-COMMANDS = ("explain", "lint", "render", "report", "verify")
+COMMANDS = ("explain", "lint", "prompts", "render", "report", "verify")
 """Modules specfleet.cli.<command>, each with register(subparsers). A module imports what is slow inside its command."""
 
 
