@@ -244,7 +244,7 @@ def test_sarif_points_to_file_line_and_rule(tmp_path: Path, capsys: pytest.Captu
 def test_models_are_compared_where_a_folder_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, size in {"target": 512, "small": 640}.items():
         (tmp_path / "models" / name).mkdir(parents=True)
-        (tmp_path / "models" / name / "config.json").write_text(json.dumps({"vocab_size": size}))
+        (tmp_path / "models" / name / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": size}))
     file = write(tmp_path, "a.yaml", manifest(raw_spec("draft_model")))
     code, out, _ = lint(capsys, file, "--models", str(tmp_path))
     assert code == 1

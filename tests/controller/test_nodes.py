@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.status import Phase
 from specfleet.kube import kinds
+from specfleet.kube.port import ForbiddenError
 from specfleet.resources.groups import GROUP_INDEX, SET_NAME, WORKER_INDEX
 
 from e2e.cluster.controlplane import ControlPlane
@@ -57,7 +59,9 @@ class StageWithSets(Stage):
     """A stage whose kubelet gets its pods from LeaderWorkerSets too."""
 
     async def kubelet(self) -> None:
-        await play_sets(self)
+        # A namespace is a moment old before it has the service account that every pod needs.
+        with suppress(ForbiddenError):
+            await play_sets(self)
         await super().kubelet()
 
 

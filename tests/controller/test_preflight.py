@@ -11,6 +11,7 @@ import pytest
 from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.status import ArmRole, Phase
+from specfleet.decide.preflight import AGAIN_SECONDS
 from specfleet.kube import kinds
 
 from tests.controller.test_reconcile import DiedError, Operator, Stage, live, on_stage, settle
@@ -22,7 +23,13 @@ __all__ = ["on_stage"]
 def model(folder: Path, name: str, vocabulary: int) -> str:
     place = folder / name
     place.mkdir()
-    config = {"vocab_size": vocabulary, "hidden_size": 64, "num_hidden_layers": 8, "num_attention_heads": 4}
+    config = {
+        "model_type": "llama",
+        "vocab_size": vocabulary,
+        "hidden_size": 64,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 4,
+    }
     (place / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
     return str(place)
 
@@ -155,6 +162,34 @@ def test_a_job_that_the_cluster_never_makes_is_waited_for_no_longer_than_its_lim
         await settle(operator, 3)
         assert len(await speculative(stage)) == 1
         assert any("were not compared" in one for one in (await stage.body())["status"]["warnings"])
+        await operator.stop()
+
+    on_stage(work)
+
+
+def test_a_model_that_is_not_there_is_named_its_engine_goes_and_comes_back_with_the_files(
+    on_stage: Callable[..., None], tmp_path: Path
+) -> None:
+    async def work(stage: Stage) -> None:
+        await stage.begin(**{**asked(str(tmp_path / "target"), ""), "speculation": None})
+        stage.engines_start = False
+        operator = await Operator.start(stage)
+
+        def told(status: RawObject) -> bool:
+            said = {one["type"]: one for one in status.get("conditions", [])}
+            return bool(said) and said["Stalled"]["reason"] == "ModelMissing"
+
+        body = await live(operator, told, seconds=2)
+        await settle(operator, 4)
+        stalled = next(one for one in body["status"]["conditions"] if one["type"] == "Stalled")
+        assert f"spec.model.name: {tmp_path / 'target'} does not exist" in stalled["message"]
+        assert await stage.children(kinds.DEPLOYMENT) == []
+        assert await stage.children(kinds.POD) == []
+        assert await stage.children(kinds.JOB) == []
+        model(tmp_path, "target", 512)
+        stage.engines_start = True
+        stage.offset += timedelta(seconds=AGAIN_SECONDS)
+        await live(operator, lambda status: status.get("phase") == Phase.BASELINE.value, seconds=2)
         await operator.stop()
 
     on_stage(work)

@@ -79,6 +79,8 @@ class Stage:
     """Fingerprint and engine version by pod IP."""
     fewest: int = 1000
     """Fewest ready pods seen since serving began."""
+    engines_start: bool = True
+    """False: the container of an engine has ended once and waits to be started again."""
     drive: Callable[[dict[str, Any]], str] | None = None
     """Plays the benchmark driver: from its plan to its termination message. None: it finds no engine and stays."""
 
@@ -145,8 +147,17 @@ class Stage:
                 "phase": "Running",
                 "podIP": ip,
                 "podIPs": [{"ip": ip}],
-                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": moment}],
+                "conditions": [{"type": "Ready", "status": str(self.engines_start), "lastTransitionTime": moment}],
             }
+            if not self.engines_start:
+                ended = {"exitCode": 1, "reason": "Error", "startedAt": moment, "finishedAt": moment}
+                status["containerStatuses"] = [
+                    {
+                        **{"name": "engine", "image": "", "imageID": "", "ready": False, "restartCount": 1},
+                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                        "lastState": {"terminated": ended},
+                    }
+                ]
             await self.api.patch_status(kinds.POD, pod, status)
         body = await self.body()
         if body.get("status", {}).get("stable"):

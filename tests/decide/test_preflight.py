@@ -9,7 +9,7 @@ from specfleet.api.preflight import PreflightOutcome
 from specfleet.api.status import ArmRole, Phase, Verdict
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import Command, PreflightView
-from specfleet.decide.preflight import LONGEST_SECONDS
+from specfleet.decide.preflight import AGAIN_SECONDS, LONGEST_SECONDS
 from specfleet.engine.findings import Finding, Severity
 
 from tests.decide.world import World, spec_of
@@ -196,3 +196,96 @@ def test_an_answer_for_another_spec_does_not_count() -> None:
     assert not plan.status.trials
     assert plan.status.preflight is not None
     assert (plan.status.preflight.key, plan.status.preflight.outcome) == ("another", None)
+
+
+# --- the model itself -------------------------------------------------------------------------------------------------
+
+ON_VOLUME = {
+    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}],
+    "volumeMounts": [{"name": "models", "mountPath": "/models"}],
+}
+NO_MODEL = found("ModelMissing", "spec.model.name")
+
+
+def plain_world(*findings: Finding, there: bool = False, **changes: object) -> World:
+    """A model on a volume, without any proposer; its engine comes up only where the model is there."""
+    fields: dict[str, object] = {"model": {"name": "/models/target"}, "template": ON_VOLUME, "speculation": None}
+    world = World(spec=spec_of(replicas=2, **{**fields, **changes}), files_say=lambda spec: findings)
+    world.broken_roles = frozenset() if there else frozenset({ArmRole.BASELINE})
+    return world
+
+
+def test_a_missing_model_takes_its_first_engine_back_and_says_which_also_without_speculation() -> None:
+    world = plain_world(NO_MODEL)
+    world.run(120)
+    stalled = world.condition(ConditionType.STALLED)
+    assert (stalled.status, stalled.reason) == (ConditionStatus.TRUE, "ModelMissing")
+    assert stalled.message.startswith("spec.model.name: ")
+    assert not any(arm.pods for arm in world.arms.values()), "no GPU is held for it"
+    assert [one.reason for one in world.decisions("RefuseModel")] == ["ModelMissing"]
+    assert world.preflight is None
+
+
+def test_files_that_are_put_there_later_are_found_without_anybody_asking() -> None:
+    world = plain_world(NO_MODEL)
+    world.run(120)
+    world.files_say = lambda spec: ()
+    world.broken_roles = frozenset()
+    world.run(AGAIN_SECONDS + 120)
+    assert world.phase is Phase.BASELINE
+    assert world.condition(ConditionType.READY).status is ConditionStatus.TRUE
+
+
+def test_a_model_that_stays_away_is_told_once_and_tried_again_and_again() -> None:
+    world = plain_world(NO_MODEL)
+    world.run(6 * AGAIN_SECONDS)
+    assert len(world.decisions("RefuseModel")) == 1
+    started = {plan.status.preflight.started for plan in world.plans if plan.status.preflight is not None}
+    assert len(started) >= 4
+
+
+def test_nothing_waits_for_the_look_and_a_model_that_serves_is_never_refused_by_it() -> None:
+    looked = plain_world(NO_MODEL, there=True)
+    looked.startup_seconds = 1.0
+    looked.run_to(Phase.BASELINE)
+    other = plain_world(there=True, model={"name": "org/target"})
+    other.startup_seconds = 1.0
+    other.run_to(Phase.BASELINE)
+    assert looked.now == other.now
+    looked.run(600)
+    assert looked.condition(ConditionType.READY).status is ConditionStatus.TRUE
+    assert not looked.decisions("RefuseModel")
+
+
+def test_a_warning_about_the_model_is_told_while_it_starts() -> None:
+    world = plain_world(found("ArchitectureUnknown", "spec.model.name", Severity.WARN), there=True)
+    world.run_to(Phase.BASELINE)
+    assert world.status is not None
+    assert "spec.model.name: ArchitectureUnknown was scripted" in world.status.warnings
+
+
+@pytest.mark.parametrize("reason", ["the hub", "an init container", "a config of its own", "no answer"])
+def test_a_model_that_cannot_be_judged_by_its_folder_is_left_to_the_engine(reason: str) -> None:
+    world = plain_world(NO_MODEL)
+    if reason == "the hub":
+        world = plain_world(NO_MODEL, model={"name": "org/target"})
+    if reason == "an init container":
+        world = plain_world(NO_MODEL, template={**ON_VOLUME, "initContainers": [{"name": "fetch", "image": "i"}]})
+    if reason == "a config of its own":
+        engine = {**spec_of()["engine"], "args": ["--hf-config-path", "/models/config"]}
+        world = plain_world(NO_MODEL, engine=engine)
+    if reason == "no answer":
+        world.files_say = lambda spec: None
+    world.run(600)
+    assert not world.decisions("RefuseModel")
+    assert any(plan.preflight for plan in world.plans) is (reason == "no answer")
+    assert world.condition(ConditionType.STALLED).reason != "ModelMissing"
+
+
+def test_the_look_at_the_model_does_not_stand_for_the_comparison_with_its_draft() -> None:
+    draft = {"method": "draft_model", "draft": {"model": "/models/draft"}, "numSpeculativeTokens": 3}
+    world = plain_world(there=True, speculation=draft)
+    world.files_say = lambda spec: (MISSING,) if world.status is not None and world.status.stable is not None else ()
+    world.run(600)
+    assert [one.reason for one in world.decisions("RefuseCandidate")] == ["DraftMissing"]

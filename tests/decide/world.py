@@ -162,6 +162,9 @@ class World:
     traffic: Callable[[datetime], TrafficLook] | None = None
     """The newest look at production's lengths."""
     breaker: bool = False
+    others_measuring: int = 0
+    """Other deployments with a benchmark in flight."""
+    benchmarks_at_once: int | None = None
     command: Command | None = None
     generation: int = 1
     status: DeploymentStatus | None = None
@@ -209,12 +212,17 @@ class World:
             ),
             job=self._job_view(),
             preflight_key=wanted.preflight_key,
+            model_key=wanted.model_key,
             preflight=self._preflight_view(),
             evidence=tuple(self.evidence),
             watch=self._report(),
             promoted_watch=self._promoted_report(),
             traffic=self.traffic(self.now) if self.traffic is not None else None,
-            fleet=FleetView(breaker_open=self.breaker),
+            fleet=FleetView(
+                breaker_open=self.breaker,
+                others_measuring=self.others_measuring,
+                benchmarks_at_once=self.benchmarks_at_once,
+            ),
             command=self.command,
         )
 
@@ -243,6 +251,7 @@ class World:
             last_run_started=pod.last_run_started,
             out_of_memory=pod.out_of_memory,
             failure=pod.failure,
+            ran=not pod.unschedulable,
             node=None if pod.unschedulable else pod.node,
         )
 

@@ -84,7 +84,7 @@ def test_what_the_spec_alone_shows_is_refused_by_lint(case: Case) -> None:
 def models(tmp_path: Path) -> Path:
     for name, size in {"target": 512, "draft-good": 512, "draft-vocab": 640}.items():
         (tmp_path / "models" / name).mkdir(parents=True)
-        (tmp_path / "models" / name / "config.json").write_text(json.dumps({"vocab_size": size}))
+        (tmp_path / "models" / name / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": size}))
     return tmp_path
 
 

@@ -23,8 +23,8 @@ from specfleet.engine.preflight import (
 
 from tests.engine.specs import spec_of
 
-TARGET = {"vocab_size": 512, "hidden_size": 256, "num_hidden_layers": 16, "num_attention_heads": 4}
-TARGET["max_position_embeddings"] = 4096
+TARGET: dict[str, Any] = {"model_type": "llama", "vocab_size": 512, "hidden_size": 256, "num_hidden_layers": 16}
+TARGET |= {"num_attention_heads": 4, "max_position_embeddings": 4096}
 
 
 def model(folder: Path, name: str, config: dict[str, Any] | str, vocabulary: dict[str, int] | None = None) -> None:
@@ -111,6 +111,50 @@ def test_the_default_layers_of_a_head_collide_in_a_shallow_target(tmp_path: Path
     (found,) = preflight_findings(preflight_plan(spec_of(Method.EAGLE3), locate_below(tmp_path)) or {})
     assert found.rule_id == "AuxiliaryLayersMissing"
     assert "[2, 3, 3] (the default)" in found.message
+
+
+def test_one_file_that_holds_the_whole_model_is_not_judged(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "target").write_bytes(b"GGUF")
+    assert preflight_findings(preflight_plan(spec_of(), locate_below(tmp_path)) or {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "rule"),
+    [
+        ({"vocab_size": 512}, "ArchitectureMissing"),
+        ({"architectures": ["LlamaForCausalLM"]}, ""),
+        ({"architectures": ["Llama9ForCausalLM"], "model_type": "llama"}, "ArchitectureUnknown"),
+        ({"architectures": ["Llama9ForCausalLM", "LlamaForCausalLM"]}, ""),
+        ({"text_config": {"model_type": "llama"}}, ""),
+    ],
+)
+def test_the_architecture_is_held_against_the_engine_in_whose_image_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], rule: str
+) -> None:
+    registry = tmp_path / "packages" / "vllm" / "model_executor" / "models" / "registry.py"
+    registry.parent.mkdir(parents=True)
+    registry.write_text('_TEXT_GENERATION_MODELS = {"LlamaForCausalLM": ("llama", "LlamaForCausalLM")}')
+    (tmp_path / "packages" / "vllm" / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+    model(tmp_path, "target", config)
+    found = preflight_findings(preflight_plan(spec_of(), locate_below(tmp_path)) or {})
+    assert [one.rule_id for one in found] == ([rule] if rule else [])
+
+
+def test_without_an_engine_beside_it_no_architecture_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    model(tmp_path, "target", {"architectures": ["Llama9ForCausalLM"], "model_type": "llama"})
+    assert preflight_findings(preflight_plan(spec_of(), locate_below(tmp_path)) or {}) == ()
+
+
+def test_mistrals_own_format_names_no_architecture(tmp_path: Path) -> None:
+    place = tmp_path / "models" / "target"
+    place.mkdir(parents=True)
+    (place / "params.json").write_text(json.dumps({"dim": 4096, "vocab_size": 32000}))
+    assert preflight_findings(preflight_plan(spec_of(), locate_below(tmp_path)) or {}) == ()
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:

@@ -638,6 +638,27 @@ ROWS = [
     ),
     Row("a draft outside the mounts", Method.EAGLE, {"draft__model": "/elsewhere/head"}, {}, "DraftNotOnAVolume", WARN),
     Row(
+        "a tokenizer that the benchmark's client does not see",
+        Method.NGRAM,
+        {},
+        {"template.volumes": [{"name": "models", "emptyDir": {}}]},
+        "BenchmarkSeesNoTokenizer",
+        WARN,
+        "/models/target",
+    ),
+    Row(
+        "a tokenizer from the hub for a model that an init container fetches",
+        Method.NGRAM,
+        {},
+        {
+            "template.volumes": [{"name": "models", "emptyDir": {}}],
+            "model.tokenizer": "org/target",
+            "model.tokenizerRevision": "a" * 40,
+        },
+        ACCEPTED,
+    ),
+    Row("nothing to measure", None, {}, {"template.volumes": [{"name": "models", "emptyDir": {}}]}, ACCEPTED),
+    Row(
         "prompts outside the mounts",
         None,
         {},

@@ -26,7 +26,9 @@ CASES: dict[str, str] = {
 
 def _model(folder: Path, vocabulary: int) -> str:
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"vocab_size": vocabulary, "max_position_embeddings": 4096}))
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "llama", "vocab_size": vocabulary, "max_position_embeddings": 4096})
+    )
     return str(folder)
 
 

@@ -12,7 +12,16 @@ MESSAGE_LIMIT = 1024
 REASON_LIMIT = 128
 NAME_LIMIT = 253
 WARNING_ACTIONS = frozenset(
-    {"Hold", "Investigate", "RefuseCandidate", "RefuseRevision", "RestartProbeFailed", "RollBack", "RolledBack"}
+    {
+        "Hold",
+        "Investigate",
+        "RefuseCandidate",
+        "RefuseModel",
+        "RefuseRevision",
+        "RestartProbeFailed",
+        "RollBack",
+        "RolledBack",
+    }
 )
 
 

@@ -111,6 +111,7 @@ def observe(
         route=_route(cache, key, owner, now),
         job=_job(cache, key, owner, now),
         preflight_key=wanted.preflight_key,
+        model_key=wanted.model_key,
         preflight=preflight_view(cache, key, owner, now),
         evidence=_evidence(cache, key, owner) if with_evidence else (),
         watch=around.reports.get(key, UNKNOWN_REPORT),

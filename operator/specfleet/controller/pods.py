@@ -48,6 +48,7 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
         engine_version=engine_version,
         image_digest=_digest(container.get("imageID")),
         gpu_type=None,
+        ran=bool(ended or container.get("state", {}).get("running")),
         node=pod["spec"].get("nodeName") if "spec" in pod else None,
     )
 

@@ -11,7 +11,7 @@ from specfleet.engine.cluster_parts import missing_parts
 from specfleet.engine.environment import ConfigMaps
 from specfleet.engine.findings import Finding, Severity
 from specfleet.engine.pod_inputs import required_config_maps
-from specfleet.engine.preflight import preflight_key
+from specfleet.engine.preflight import model_key, preflight_key
 from specfleet.engine.rules import check, check_proposer
 
 
@@ -30,6 +30,7 @@ class WantedArms:
         self.engines: dict[str, EngineArm] = {}
         self.config_maps = config_maps
         self.preflight_key = preflight_key(spec)
+        self.model_key = model_key(spec)
         proposers = spec.speculation.proposers() if spec.speculation else ()
         per_proposer = [check_proposer(spec, proposer) for proposer in proposers]
         shared = [one for one in check(spec) if not any(one in findings for findings in per_proposer)]

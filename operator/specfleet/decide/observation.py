@@ -54,6 +54,8 @@ class PodView:
     engine_version: str | None = None
     image_digest: str | None = None
     gpu_type: str | None = None
+    ran: bool = False
+    """Its engine's container has been started once: image and volumes are on the node."""
     node: str | None = None
     """None until the scheduler has found one."""
 
@@ -157,6 +159,10 @@ class FleetView:
 
     breaker_open: bool = False
     message: str = ""
+    others_measuring: int = 0
+    """Other deployments with a benchmark in flight."""
+    benchmarks_at_once: int | None = None
+    """How many may have one; None: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,8 @@ class Observation:
     job: JobView | None = None
     preflight_key: str | None = None
     """What the models' files of this spec are compared by; None: no file can be seen from the cluster."""
+    model_key: str | None = None
+    """The same for the model alone; None: it comes from the hub, or lies where nobody can look beside the engine."""
     preflight: PreflightView | None = None
     evidence: tuple[BenchmarkEvidenceSpec, ...] = ()
     watch: WatchReport = UNKNOWN_REPORT

@@ -14,11 +14,14 @@ from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.speculation import Method, Proposer
 from specfleet.engine import preflight_script
 from specfleet.engine.findings import Finding, Severity
+from specfleet.engine.flags import parse_flags
 from specfleet.engine.mounts import mount_of, readable_elsewhere, volume_of
 from specfleet.engine.rules.case import proposer_path
 
 VARIABLE = "SPECFLEET_PREFLIGHT"
 """Environment variable of the preflight container that holds the plan as JSON."""
+CONFIG_ELSEWHERE = "--hf-config-path"
+"""vLLM then reads no config.json in the model's folder."""
 WITHOUT_MODEL = (Method.NGRAM, Method.NGRAM_GPU, Method.SUFFIX)
 _SOURCE = "config.json of both models"
 
@@ -102,8 +105,22 @@ def preflight_mounts(spec: DeploymentSpec, plan: RawObject) -> tuple[list[RawObj
 def preflight_key(spec: DeploymentSpec) -> str | None:
     """Hash of what is compared in the cluster and where from; None when there is no draft that could be looked at."""
     plan = preflight_plan(spec)
-    if plan is None or not plan["drafts"]:
+    return _key(spec, plan) if plan is not None and plan["drafts"] else None
+
+
+def model_key(spec: DeploymentSpec) -> str | None:
+    """The same for a look at the model itself, beside its first engine; None where it cannot be judged by its folder.
+
+    One from the hub is loaded by the engine, and what an init container fetches may not be there yet.
+    """
+    plan = preflight_plan(spec)
+    elsewhere = any(flag.name == CONFIG_ELSEWHERE for flag in parse_flags(spec.engine.args))
+    if plan is None or "directory" not in plan["target"] or spec.template.init_containers or elsewhere:
         return None
+    return f"model-{_key(spec, {**plan, 'drafts': []})}"
+
+
+def _key(spec: DeploymentSpec, plan: RawObject) -> str:
     seen = {"plan": plan, "image": spec.engine.image, "mounts": preflight_mounts(spec, plan)}
     return sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]
 

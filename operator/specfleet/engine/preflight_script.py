@@ -5,6 +5,7 @@ Input (environment SPECFLEET_PREFLIGHT, JSON): {"target": {...}, "drafts": [{...
 Output: a JSON list of findings on stdout and in the termination message. Exit 1 when one of them refuses, else 0.
 """
 
+import importlib.util
 import json
 import os
 import sys
@@ -59,6 +60,8 @@ def _read(what: Json, path: str, rule: str, findings: list[Json]) -> Json | None
         return None
     directory = Path(what["directory"])
     try:
+        if directory.is_file():
+            return None  # One file that holds everything (GGUF): there is no config.json to look at.
         return _parse(directory, what, path, rule, findings)
     except PermissionError as error:
         # Another user than the engine's runs this: what it may not read, the engine perhaps may.
@@ -88,6 +91,7 @@ def _parse(directory: Path, what: Json, path: str, rule: str, findings: list[Jso
 
 
 def _target(target: Json, config: Json) -> Found:
+    yield from _architecture(target, config)
     heads, ranks = _value(config, "num_attention_heads"), target.get("tensorParallelSize", 1)
     if heads and heads % ranks:
         message = f"{heads} attention heads do not divide over {ranks} ranks"
@@ -96,6 +100,35 @@ def _target(target: Json, config: Json) -> Found:
     if longest and asked and asked > longest and not _value(config, "rope_scaling"):
         message = f"{asked} is above the model's {longest} positions"
         yield _finding("ContextTooLong", WARN, "spec.model.maxModelLen", message, "Lower it, or configure rope scaling")
+
+
+def _architecture(target: Json, config: Json) -> Found:
+    """Held against the list of the engine whose image this runs in; where there is none, nothing is said."""
+    if not (Path(target["directory"]) / "config.json").is_file():
+        return  # Mistral's params.json has no such key.
+    names = [str(name) for name in config.get("architectures") or []]
+    if not names and not _value(config, "model_type"):
+        message = f"config.json of {target['model']} names neither architectures nor a model_type"
+        remedy = "Use the config.json that came with the weights"
+        yield _finding("ArchitectureMissing", REFUSE, "spec.model.name", message, remedy)
+        return
+    known = _registry()
+    unknown = [name for name in names if known and f'"{name}"' not in known]
+    if names and len(unknown) == len(names):
+        message = f"vLLM in this image lists no architecture {', '.join(unknown)}"
+        remedy = "Use a release that has it; it may run through Transformers or a plug-in of the image, more slowly"
+        yield _finding("ArchitectureUnknown", WARN, "spec.model.name", message, remedy)
+
+
+def _registry() -> str:
+    """Source text of vLLM's model registry, found without importing vLLM (which wants a device); "" where it is not."""
+    try:
+        found = importlib.util.find_spec("vllm")
+        places = list(found.submodule_search_locations or []) if found is not None else []
+        texts = [Path(place) / "model_executor" / "models" / "registry.py" for place in places]
+        return "".join(one.read_text(encoding="utf-8") for one in texts if one.is_file())
+    except (OSError, ValueError, ImportError):
+        return ""
 
 
 def _vocabulary(pair: Pair) -> Found:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from specfleet.engine.buckets import SINCE as BUCKETS_SINCE
 from specfleet.engine.findings import Severity
 from specfleet.engine.metrics import DEFAULT_FIRST_TOKEN_EDGES_SECONDS, DEFAULT_TOKEN_EDGES_SECONDS
+from specfleet.engine.mounts import readable_elsewhere
 from specfleet.engine.rules.case import Case, ProposerCase
 from specfleet.engine.rules.rule import Hit, Shows, proposer_rule, spec_rule
 
@@ -67,6 +68,26 @@ def prompts_not_on_a_volume(case: Case) -> Iterator[Hit]:
     path = case.spec.benchmark.prompts.volume
     if path is not None and not _mounted(case, path):
         yield Hit("spec.benchmark.prompts.volume", f"no volumeMount covers {path}")
+
+
+@spec_rule(
+    Severity.WARN,
+    Shows.OPERATION,
+    why="the benchmark's client is a pod of its own: a volume that begins empty in every pod shows it nothing, so that "
+    "no pair can be measured and nothing is promoted",
+    remedy="Set model.tokenizer to a repository or to a folder on a shared volume (a claim, the image), or keep the "
+    "model on one",
+    source="specfleet",
+)
+def benchmark_sees_no_tokenizer(case: Case) -> Iterator[Hit]:
+    """A local tokenizer on an emptyDir or ephemeral volume, with something to measure."""
+    model = case.spec.model
+    tokenizer = model.tokenizer or model.name
+    if case.spec.speculation is None or not tokenizer.startswith("/"):
+        return
+    if not readable_elsewhere(case.template, tokenizer):
+        path = "spec.model.tokenizer" if model.tokenizer else "spec.model.name"
+        yield Hit(path, f"the benchmark's client has no tokenizer: {tokenizer} lies on a volume of each pod's own")
 
 
 @spec_rule(

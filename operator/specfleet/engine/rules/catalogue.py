@@ -69,6 +69,7 @@ SPEC_RULES: tuple[Rule[Case], ...] = (
     about_pods.mount_without_volume,
     about_pods.model_not_on_a_volume,
     about_pods.prompts_not_on_a_volume,
+    about_pods.benchmark_sees_no_tokenizer,
     about_pods.offline_without_cache,
     about_pods.slo_between_buckets,
     # Are the candidates worth a benchmark?
