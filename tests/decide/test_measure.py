@@ -252,6 +252,28 @@ def test_gpu_hours_of_a_job_that_died_are_part_of_the_budget() -> None:
     assert world.status.gpu_hours_spent == pytest.approx((3 + died) * 30 / 3600, abs=1e-3)
 
 
+def test_a_benchmark_waits_for_its_place_among_those_of_others_and_says_so_once() -> None:
+    world = World(benchmarks_at_once=2, others_measuring=2)
+    assert not world.run(3600, until=lambda one: one.phase is Phase.BENCHMARKING)
+    assert world.phase is Phase.BASELINE
+    assert world.status is not None
+    assert world.status.phase_reason == "BenchmarkQueued"
+    assert [one.action for one in world.decisions()][-1:] == ["QueueBenchmark"]
+    assert len(world.decisions("QueueBenchmark")) == 1
+    assert not [one for one in world.arms if one[1]], "no pod is held while it waits"
+    world.others_measuring = 1
+    world.run_to(Phase.SPECULATIVE)
+    assert not world.lost
+
+
+def test_what_is_measured_already_and_what_passed_do_not_queue() -> None:
+    world = World(benchmarks_at_once=1)
+    world.run_to(Phase.BENCHMARKING)
+    world.others_measuring = 5
+    world.run_to(Phase.SPECULATIVE)
+    assert not world.decisions("QueueBenchmark")
+
+
 def test_a_crash_after_the_swap_was_decided_does_not_measure_the_second_half_on_old_pods() -> None:
     world = World(spec=spec_of(benchmark={**spec_of()["benchmark"], "pairs": 4}))
     world.run(3600, until=lambda one: len(one.evidence) == 2)

@@ -59,7 +59,7 @@ class App:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.queue = KeyQueue()
-        self.fleet = Fleet(Prober(self.queue.add, utc_now()))
+        self.fleet = Fleet(Prober(self.queue.add, utc_now()), self.settings.benchmarks_at_once or None)
         self.metrics = OperatorMetrics()
         self._api: AioKubeApi | None = None
         self._tasks: list[asyncio.Task[None]] = []

@@ -5,7 +5,7 @@ Nothing here is needed after a restart: every part is read again.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
@@ -60,7 +60,10 @@ class UserMaps:
 class Fleet:
     """Shared by the workers on one event loop."""
 
-    def __init__(self, prober: Prober) -> None:
+    def __init__(self, prober: Prober, benchmarks_at_once: int | None = None) -> None:
+        """`benchmarks_at_once`: how many deployments may begin to measure; None: all."""
+        self._benchmarks_at_once = benchmarks_at_once
+        self._measuring: set[Key] | None = None
         self.cache = Cache()
         self.prober = prober
         self.reports: dict[Key, WatchReport] = {}
@@ -130,11 +133,27 @@ class Fleet:
             reports=self.reports,
             promoted_watch=self.promoted_reports.get(key),
             gateway_api=HTTP_ROUTE in self.optional,
-            fleet=self._breaker,
+            fleet=replace(
+                self._breaker,
+                others_measuring=len(self.measuring - {key}),
+                benchmarks_at_once=self._benchmarks_at_once,
+            ),
             watch=self.watch,
             traffic=self.traffic.get(key),
             groups=self.groups_of_pods,
         )
+
+    @property
+    def measuring(self) -> set[Key]:
+        """Deployments with a benchmark in flight; after a restart, those whose status says so."""
+        if self._measuring is None:
+            found = (one for one in self.readable() if one.status is not None and one.status.benchmark is not None)
+            self._measuring = {(one.namespace, one.name) for one in found}
+        return self._measuring
+
+    def note_measuring(self, key: Key, measures: bool) -> None:
+        """What was just decided: between that and the next decision nothing else runs, so no place is given twice."""
+        (self.measuring.add if measures else self.measuring.discard)(key)
 
     async def load_config_maps(self, key: Key, api: KubeApi) -> None:
         """Read the ConfigMaps that the spec names (their content is part of the fingerprint), every five minutes."""
@@ -182,6 +201,7 @@ class Fleet:
         self.traffic.pop(key, None)
         self.refused.pop(key, None)
         self.failing.discard(key)
+        self.measuring.discard(key)
         self.groups_of_pods.forget(key)
         self._config_maps.pop(key, None)
         self._wanted.pop(key, None)

@@ -83,6 +83,7 @@ class Reconciler:
         wanted = self._fleet.wanted(key, owner)
         obs = observe(self._fleet.cache, key, owner, wanted, self._fleet.surroundings(key), self._clock())
         plan = decide(obs)
+        self._fleet.note_measuring(key, plan.status.benchmark is not None)
         if key in self._fleet.failing:
             plan = replace(plan, status=still_told(plan.status, owner.status))
         manifests = desired_children(

@@ -24,6 +24,8 @@ class Settings:
     probe_port: int = 8080
     metrics_port: int = 8081
     workers: int = 8
+    benchmarks_at_once: int = 0
+    """Deployments that may begin to measure at the same time; 0: all."""
     resync_seconds: float = 600.0
 
 
@@ -44,6 +46,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         probe_port=_integer(env, "SPECFLEET_PROBE_PORT", 8080),
         metrics_port=_integer(env, "SPECFLEET_METRICS_PORT", 8081),
         workers=_integer(env, "SPECFLEET_WORKERS", 8),
+        benchmarks_at_once=_integer(env, "SPECFLEET_BENCHMARKS_AT_ONCE", 0),
         resync_seconds=float(_integer(env, "SPECFLEET_RESYNC_SECONDS", 600)),
     )
 

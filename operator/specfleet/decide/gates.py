@@ -58,6 +58,7 @@ class GateName(StrEnum):
     PATIENCE = "wait before the next remedy"
     USABLE = "engine rules"
     BENCHMARK_TIME = "time budget"
+    QUEUE = "place among benchmarks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,20 @@ def maintenance_gate(obs: Observation) -> Gate:
     said = "always" if not windows else ("inside" if inside else "outside")
     left = None if inside else budget.seconds_until_window(windows, obs.now)
     return Gate(GateName.MAINTENANCE, inside, said, "inside" if windows else "always", Source.SPEC, left_seconds=left)
+
+
+def queue_gate(obs: Observation) -> Gate:
+    """A new benchmark waits while as many others run as the operator may have at once."""
+    limit, others = obs.fleet.benchmarks_at_once, obs.fleet.others_measuring
+    return Gate(
+        GateName.QUEUE,
+        limit is None or others < limit,
+        others,
+        "any number" if limit is None else f"fewer than {limit}",
+        Source.FLEET,
+        "benchmarks of others",
+        note="" if limit is None else "benchmarksAtOnce of the operator",
+    )
 
 
 def pause_gate(obs: Observation) -> Gate:

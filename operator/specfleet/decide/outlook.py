@@ -20,6 +20,7 @@ from specfleet.decide.gates import (
     breaker_gate,
     hold_gate,
     pause_gate,
+    queue_gate,
     step_gates,
     timer_gate,
     trial_gates,
@@ -98,7 +99,8 @@ def _baseline(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
         Source.STATUS,
         note="" if obs.spec.speculation is not None else "spec.speculation is not set",
     )
-    return (left, pause_gate(obs), breaker_gate(obs), *trial_gates(obs, status))
+    queue = (queue_gate(obs),) if obs.fleet.benchmarks_at_once is not None else ()
+    return (left, pause_gate(obs), breaker_gate(obs), *trial_gates(obs, status), *queue)
 
 
 def _benchmarking(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from specfleet.api.status import Phase, TrialStatus, Verdict
 from specfleet.decide import budget
 from specfleet.decide.duration import plan_in_words
-from specfleet.decide.gates import GateName, first_unmet, hold_gate, trial_gates
+from specfleet.decide.gates import GateName, first_unmet, hold_gate, queue_gate, trial_gates
 from specfleet.decide.measure import side_by_side
 from specfleet.decide.observation import WantedArm
 from specfleet.decide.phases.speculative import guard_beside_trial
@@ -16,6 +16,8 @@ from specfleet.decide.turn import Turn
 from specfleet.decide.units import measured_spec
 
 HOLD_SECONDS = 600.0
+QUEUE_SECONDS = 60.0
+QUEUED = "BenchmarkQueued"
 LONGEST_HOLD_SECONDS = 21600.0
 
 
@@ -32,9 +34,12 @@ def baseline(turn: Turn) -> None:
         return
     if not _may_start(turn):
         return
+    confirmation = candidate is None and winner is not None and is_search(turn) and not winner[0].confirmed
+    if (candidate is not None or confirmation) and _queued(turn):
+        return
     if candidate is not None:
         start_benchmark(turn, candidate, "Qualify")
-    elif winner is not None and is_search(turn) and not winner[0].confirmed:
+    elif winner is not None and confirmation:
         start_benchmark(turn, winner[1], "Confirm")
     elif winner is not None:
         _start_canary(turn, winner[0])
@@ -55,6 +60,19 @@ def _may_start(turn: Turn) -> bool:
     else:
         turn.look_again(300 if gate.name is GateName.MAINTENANCE else 10)
     return False
+
+
+def _queued(turn: Turn) -> bool:
+    """Whether the next benchmark waits for those of others; told once."""
+    gate = queue_gate(turn.obs)
+    if gate.met:
+        return False
+    if turn.status.phase_reason != QUEUED:
+        said = f"{gate.has} {gate.unit} run, {gate.needs} are wanted ({gate.note}): this one waits"
+        turn.decide("QueueBenchmark", QUEUED, said)
+        turn.set(phase_reason=QUEUED)
+    turn.look_again(QUEUE_SECONDS)
+    return True
 
 
 def _start_canary(turn: Turn, winner: TrialStatus) -> None:
