@@ -11,6 +11,7 @@ import pytest
 
 from e2e.road.access import Access, Object
 from e2e.road.example import load_quickstart, overlaid
+from e2e.scenarios.conftest import GPU, Gpus
 from e2e.scenarios.stage import Stage, on_stage
 
 PROFILE = "VLLM_SIM_PROFILE"
@@ -226,3 +227,18 @@ def test_of_several_depths_the_best_is_confirmed_and_goes_to_the_canary(access: 
         assert {one["purpose"] for one in listed} == {"Qualify", "Confirm"}
         assert {one["candidates"] for one in listed if one["purpose"] == "Confirm"} == {1}
         assert {one["candidates"] for one in listed if one["purpose"] == "Qualify"} <= {1, 2}
+
+
+@pytest.mark.long
+def test_with_room_for_one_of_two_declared_arms_they_take_turns_and_come_to_a_verdict(
+    access: Access, space: str, gpus: Gpus
+) -> None:
+    gpus.set(2)
+    resources = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {GPU: 1}}
+    with on_stage(access, space, "turns", {**MATRIX, "template": {"resources": resources}}) as stage:
+        stage.follow("a verdict", lambda: "Judge" in stage.actions, 2 * JUDGED_SECONDS)
+        assert "TakeTurns" in stage.actions
+        assert "Hold" not in stage.actions
+        listed = evidence(access, stage)
+        assert sorted(one["unit"] for one in listed) == ["p0a", "p0b", "p1a", "p1b", "p2a", "p2b"]
+        assert len({node for one in listed for node in one["nodes"].values()}) == 1

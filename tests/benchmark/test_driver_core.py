@@ -245,3 +245,36 @@ CUT = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": '{"cit
 )
 def test_an_answer_that_breaks_its_own_request_is_not_taken_for_one(expect: Any, answer: Any, kept: bool) -> None:
     assert driver.as_asked(expect, answer) is kept
+
+
+@pytest.mark.parametrize(
+    ("seen", "parts"),
+    [
+        ([20.0, 10.2, 10.0], 3),
+        ([10.0, 10.0], 2),
+        ([40.0, 30.0, 22.0, 16.0, 12.0, 9.0, 7.0], 6),
+        ([None, None], 2),
+    ],
+    ids=["flat after a slow start", "flat at once", "never flat", "no tokens"],
+)
+def test_the_warm_up_goes_on_until_two_parts_agree_and_ends_at_three_times_what_was_asked(
+    seen: list[float | None], parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lasted: list[float] = []
+
+    def load(*words: Any) -> tuple[int, float]:
+        lasted.append(words[5])
+        return 30, words[5]
+
+    speeds = iter(seen)
+    monkeypatch.setattr(driver, "_load", load)
+    monkeypatch.setattr(driver, "scrape", lambda url: driver.Counters(None, {}, {}, {}))
+    monkeypatch.setattr(driver, "decode_seconds_per_token", lambda delta: next(speeds))
+    run = {"warmup_seconds": 10, "concurrency": 4}
+    rate = driver.warm_up({}, {"url": "http://nowhere"}, run, ["a"], lambda: None)
+    assert lasted == [5.0] * parts
+    assert rate == 6.0
+
+
+def test_without_a_warm_up_nothing_is_sent() -> None:
+    assert driver.warm_up({}, {"url": "http://nowhere"}, {"warmup_seconds": 0}, ["a"], lambda: None) is None
