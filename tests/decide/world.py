@@ -165,6 +165,8 @@ class World:
     others_measuring: int = 0
     """Other deployments with a benchmark in flight."""
     benchmarks_at_once: int | None = None
+    revisions: dict[str, DeploymentSpec] = field(default_factory=dict)
+    """Earlier specs that are kept, by the name of their ControllerRevision."""
     command: Command | None = None
     generation: int = 1
     status: DeploymentStatus | None = None
@@ -217,6 +219,7 @@ class World:
             evidence=tuple(self.evidence),
             watch=self._report(),
             promoted_watch=self._promoted_report(),
+            revisions=self.revisions,
             traffic=self.traffic(self.now) if self.traffic is not None else None,
             fleet=FleetView(
                 breaker_open=self.breaker,

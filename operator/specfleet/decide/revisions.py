@@ -4,6 +4,7 @@ from hashlib import sha256
 
 from specfleet.api.names import shorten
 from specfleet.api.status import Phase
+from specfleet.decide.difference import engine_in_words, proposer_in_words
 from specfleet.decide.observation import Observation
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import start_rollback
@@ -44,9 +45,8 @@ def follow_spec(turn: Turn) -> None:
 
 def _other_engine(turn: Turn) -> None:
     """A changed model or engine. What serves goes on serving; a trial in flight is drained by the exchange."""
-    turn.decide(
-        NEW_REVISION, "SpecChanged", "model, engine or pods changed: the new plain arm has to prove itself first"
-    )
+    what = engine_in_words(turn.obs, turn.status) or "model, engine or pods changed"
+    turn.decide(NEW_REVISION, "SpecChanged", f"{what}: the new plain arm has to prove itself first")
     turn.enter(
         Phase.DEPLOYING,
         "SpecChanged",
@@ -66,10 +66,10 @@ def _other_proposers(turn: Turn) -> None:
     stable = turn.status.stable
     assert stable is not None
     wanted = {arm.fingerprint for arm in turn.obs.proposers}
-    promoted = stable.speculative
+    promoted, what = stable.speculative, proposer_in_words(turn.obs, turn.status)
     turn.set(stable=stable.model_copy(update={"name": turn.status.revision or stable.name}))
     if promoted is not None and promoted not in wanted:
-        said = "the promoted proposer is no longer in the spec"
+        said = f"the promoted proposer is no longer in the spec{f' ({what})' if what else ''}"
         start_rollback(turn, "SpecChanged", said, counts=False, verdict=None, arm=promoted)
     elif turn.status.phase is Phase.ROLLING_BACK:
         turn.set(rollback_counts=turn.status.rollback_counts and turn.status.candidate in wanted)

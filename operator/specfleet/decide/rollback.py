@@ -2,6 +2,7 @@
 
 from specfleet.api import names
 from specfleet.api.status import Phase, Verdict
+from specfleet.decide.difference import engine_in_words
 from specfleet.decide.faults import crash_fault, start_fault
 from specfleet.decide.turn import Turn
 
@@ -22,7 +23,9 @@ def start_rollback(
     stable = turn.status.stable
     promoted = stable.speculative if stable is not None else None
     trial = turn.status.candidate if turn.status.phase is Phase.CANARY else None
-    turn.decide("RollBack", reason, message, verdict, tuple(_evidence(turn)))
+    what = engine_in_words(turn.obs, turn.status) if trial == turn.obs.baseline.fingerprint else ""
+    said = f"{message}{f' (changed: {what})' if what else ''}"
+    turn.decide("RollBack", reason, said, verdict, tuple(_evidence(turn)))
     turn.act()
     turn.enter(
         Phase.ROLLING_BACK,

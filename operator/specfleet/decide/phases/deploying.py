@@ -1,6 +1,7 @@
 """Deploying: the plain arm of a revision comes up and proves itself."""
 
 from specfleet.api.status import Phase, RevisionStatus, Verdict
+from specfleet.decide.difference import engine_in_words
 from specfleet.decide.faults import no_room, start_fault
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.phases.speculative import guard_beside_trial
@@ -91,6 +92,7 @@ def _measured(turn: Turn) -> None:
 
 def refuse(turn: Turn, reason: str, message: str, verdict: Verdict | None) -> None:
     """The revision is not tried (again) until the spec changes or a person says retry; what serves goes on serving."""
-    turn.decide("RefuseRevision", reason, message, verdict)
+    what = engine_in_words(turn.obs, turn.status)
+    turn.decide("RefuseRevision", reason, f"{message}{f' (changed: {what})' if what else ''}", verdict)
     turn.set(revision_refused=turn.status.revision)
     resume(turn, reason)
