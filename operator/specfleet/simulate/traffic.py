@@ -45,6 +45,8 @@ class TrafficModel:
     """Rate swings by +- this part over a day (0.7: x0.3 to x1.7)."""
     mix_diurnal: float = 0.15
     """The mix leans towards the last data sets at night by this part."""
+    mix_follows_load: bool = False
+    """The mix leans with the rate itself, most when it is lowest; else a quarter of a day later."""
     mix_concentration: float = 60.0
     """Dirichlet concentration of the hourly mix; lower is wilder."""
     slow_sd: float = 0.02
@@ -144,7 +146,8 @@ class Generator:
     def _draw_hour(self, hour: int) -> None:
         self._hour = hour
         lean = np.linspace(-1, 1, len(self.model.mix)) * self.model.mix_diurnal
-        night = np.cos(2 * np.pi * (hour / 24 + self.phases[:: self._together]))
+        angle = 2 * np.pi * (hour / 24 + self.phases[:: self._together])
+        night = -np.sin(angle) if self.model.mix_follows_load else np.cos(angle)
         mean = np.maximum(np.array(self.model.mix)[:, None] * (1 + lean[:, None] * night), 1e-3)
         drawn = self.rng.gamma(mean * self.model.mix_concentration)
         mix = drawn / np.maximum(drawn.sum(axis=0), 1e-12)
