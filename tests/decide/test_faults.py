@@ -124,6 +124,18 @@ def test_two_engines_under_one_tag_are_a_mismatch_and_say_what_to_do() -> None:
     assert engine_mismatch(arm(old), None) is None
 
 
+def test_pods_on_other_gpus_are_not_compared_and_unknown_ones_are_no_difference() -> None:
+    one = pod("a", gpu_type="NVIDIA-H100-80GB-HBM3")
+    other = pod("b", gpu_type="NVIDIA-A100-SXM4-80GB")
+    fault = engine_mismatch(arm(one), arm(other))
+    assert fault is not None
+    assert fault.reason == "GpusDiffer"
+    assert "nodeSelector" in fault.message
+    assert "NVIDIA-A100-SXM4-80GB" in fault.message
+    assert engine_mismatch(arm(one), arm(pod("b"))) is None
+    assert engine_mismatch(arm(one), arm(one)) is None
+
+
 def test_a_pod_in_a_queue_has_neither_failed_to_start_nor_found_no_room_within_the_hour() -> None:
     queued = arm(dead(created=ago(3500), gated=True))
     assert start_fault(queued, NOW, TIMEOUT) is None

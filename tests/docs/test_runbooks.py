@@ -53,7 +53,13 @@ def test_every_reason_of_stalled_and_held_is_on_its_page() -> None:
     page = (RUNBOOKS / "SpecfleetStalled.md").read_text()
     assert [one for one in sorted(reasons) if one not in page] == []
     phases = "".join(inspect.getsource(one) for one in (benchmarking, canary, resting))
-    held = {*re.findall(r'hold\(turn, "(\w+)"', phases), "BaselineUnstable", "EngineMoved", canary.INCOMPATIBLE}
+    held = {
+        *re.findall(r'hold\(turn, "(\w+)"', phases),
+        "BaselineUnstable",
+        "EngineMoved",
+        "GpusDiffer",
+        canary.INCOMPATIBLE,
+    }
     assert {"InsufficientTraffic", "BenchmarkError"} <= held
     page = (RUNBOOKS / "SpecfleetHeld.md").read_text()
     assert [one for one in sorted(held) if one not in page] == []

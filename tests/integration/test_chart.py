@@ -112,6 +112,14 @@ def test_the_operator_may_not_do_more(server: Server, everywhere: str) -> None:
     assert granted == []
 
 
+def test_it_reads_a_node_by_name_and_only_where_it_works_for_the_whole_cluster(
+    server: Server, everywhere: str, one_team: str
+) -> None:
+    assert _may(server, everywhere, "get", "nodes", "")
+    assert not _may(server, everywhere, "list", "nodes", "")
+    assert not _may(server, one_team, "get", "nodes", "")
+
+
 def test_the_only_secret_it_reads_is_the_named_one_in_its_own_namespace(server: Server, everywhere: str) -> None:
     assert _may(server, everywhere, "get", "secrets", OPERATORS, "prometheus-token")
     assert not _may(server, everywhere, "get", "secrets", OPERATORS, "another")

@@ -17,6 +17,7 @@ ADVICE: Mapping[str, str] = {
     "StartTimeout": f"kubectl logs {_PODS}; or raise spec.engine.startupTimeoutSeconds",
     "EngineContradictsSpec": "set spec.engine.image (by digest) and spec.engine.version to what runs",
     "EngineMoved": "pin spec.engine.image by digest",
+    "GpusDiffer": "choose one kind of GPU in spec.template.nodeSelector",
     "CrashLoop": f"kubectl logs {_PODS} --previous",
     "OutOfMemory": "give the engine less to hold (maxModelLen, gpu-memory-utilization, a smaller draft) or more memory",
     "InsufficientCapacity": "free a GPU, or set spec.capacity.maxExtraReplicas to 1 or more",

@@ -45,6 +45,7 @@ BY_KUBERNETES = (
     "StartTimeout",
     "InsufficientCapacity",
     "EngineMoved",
+    "GpusDiffer",
     "BaselineUnstable",
 )
 """Reasons that rest on what pods showed: Kubernetes keeps no past."""

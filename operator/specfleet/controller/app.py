@@ -268,6 +268,7 @@ class App:
         pods = {body["metadata"]["uid"] for key in listed for body in self.fleet.cache.children(key, kinds.POD)}
         self.fleet.prober.keep_only(pods)
         self.fleet.groups_of_pods.keep_only(self.fleet.cache.uids())
+        self.fleet.gpu_types.keep_only(pods)
         if self._reconciler is not None:
             self._reconciler.keep_only(self.fleet.cache.uids())
         for key in listed:

@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.controller.gpu_types import GpuTypes
 from specfleet.controller.groups import GroupHistory
 from specfleet.controller.observe import Surroundings, UnreadableError, read_deployment
 from specfleet.controller.probe import Prober
@@ -79,6 +80,7 @@ class Fleet:
         self.optional: frozenset[str] = frozenset()
         """Optional kinds that the cluster serves (HTTPRoute, PodMonitor, LeaderWorkerSet)."""
         self.groups_of_pods = GroupHistory()
+        self.gpu_types = GpuTypes()
         self.watch = WatchHistory()
         self._config_maps: dict[Key, UserMaps] = {}
         self._parsed: dict[Key, tuple[tuple[str, str], SpeculativeDeployment]] = {}
@@ -141,6 +143,7 @@ class Fleet:
             watch=self.watch,
             traffic=self.traffic.get(key),
             groups=self.groups_of_pods,
+            gpu_types=self.gpu_types.by_pod,
         )
 
     @property

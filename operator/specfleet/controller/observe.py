@@ -1,7 +1,7 @@
 """observe: from what the watches and the probe have seen to one Observation. Reads memory only."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -66,6 +66,8 @@ class Surroundings:
     watch: WatchHistory = field(default_factory=WatchHistory)
     traffic: TrafficLook | None = None
     groups: GroupHistory = field(default_factory=GroupHistory)
+    gpu_types: Mapping[str, str] = field(default_factory=dict)
+    """By pod UID, as far as nodes name them."""
     promoted_watch: WatchReport | None = None
 
 
@@ -153,11 +155,13 @@ def _arm(
 ) -> ArmView:
     engine = owner.spec.engine if arm.fingerprint in wanted.engines else None
     mine = pods.get((arm.fingerprint, labels.ROLE_BENCHMARK if arm.benchmark else labels.ROLE_SERVING), [])
-    views = [_pod(pod, arm.fingerprint, engine, around.prober, key) for pod in mine]
+    views = [
+        replace(_pod(pod, arm.fingerprint, engine, around.prober, key), gpu_type=_gpu([pod], around)) for pod in mine
+    ]
     since, why, leaving = *_refused(body), 0
     if body["kind"] == LEADER_WORKER_SET:
         own = _of_set(body, [*mine, *pods.get((arm.fingerprint, labels.ROLE_WORKER), [])])
-        views, leaving = _groups(body, views, own, around.groups, key, now)
+        views, leaving = _groups(body, views, own, around, key, now)
         since, why = around.groups.podless_since(key, body, bool(own), now), NO_PODS
     return ArmView(
         name=body["metadata"]["name"],
@@ -179,7 +183,7 @@ def _of_set(body: RawObject, pods: list[RawObject]) -> list[RawObject]:
 
 
 def _groups(
-    body: RawObject, leaders: list[PodView], pods: list[RawObject], history: GroupHistory, key: Key, now: datetime
+    body: RawObject, leaders: list[PodView], pods: list[RawObject], around: Surroundings, key: Key, now: datetime
 ) -> tuple[list[PodView], int]:
     """One view per group with a leader, and how many groups have lost theirs and still hold their devices."""
     size, uid = int(body["spec"]["leaderWorkerTemplate"].get("size", 1)), body["metadata"]["uid"]
@@ -191,8 +195,15 @@ def _groups(
         if view is None:
             leaving += 1
         else:
-            found.append(group_view(view, members, size, history.of(key, uid, index), now))
+            whole = group_view(view, members, size, around.groups.of(key, uid, index), now)
+            found.append(replace(whole, gpu_type=_gpu(members, around)))
     return found, leaving
+
+
+def _gpu(pods: Iterable[RawObject], around: Surroundings) -> str | None:
+    """The GPU type of the pods of one engine; several types joined, None where no node names one."""
+    types = {around.gpu_types.get(pod["metadata"]["uid"]) for pod in pods}
+    return "+".join(sorted(one for one in types if one is not None)) or None
 
 
 def _refused(body: RawObject) -> tuple[datetime | None, str]:

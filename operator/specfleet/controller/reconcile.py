@@ -66,6 +66,7 @@ class Reconciler:
         if key not in self._fleet.cache.deployments:
             return None
         await self._fleet.load_config_maps(key, self._api)
+        await self._fleet.gpu_types.look(key, self._fleet.cache, self._api)
         obs, plan, changes = self._think(key)
         await self._tell_again(obs.deployment)
         if changes:

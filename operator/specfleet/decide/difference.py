@@ -20,7 +20,7 @@ def engine_in_words(obs: Observation, status: DeploymentStatus) -> str:
 
 
 def proposer_in_words(obs: Observation, status: DeploymentStatus) -> str:
-    """From the promoted proposer to the one of the same method that the spec has now; "" where there is no such pair."""
+    """From the promoted proposer to the one of its method that the spec has now; "" where there is no such pair."""
     earlier, stable = _earlier(obs, status), status.stable
     if earlier is None or stable is None or stable.speculative is None:
         return ""

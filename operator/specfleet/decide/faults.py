@@ -103,11 +103,20 @@ def route_fault(route: RouteView | None, now: datetime) -> Fault | None:
 
 
 def engine_mismatch(*arms: ArmView | None) -> Fault | None:
-    """Pods that should run one engine run several: a tag was moved, or a node has another image under it."""
+    """Pods that should run one engine on one kind of GPU run several: a tag was moved, a node has another image under
+    it, or nodes have other GPUs. Then they are not compared."""
     seen: dict[tuple[str, str], str] = {}
+    gpus: dict[str, str] = {}
     for pod in (pod for arm in arms if arm is not None for pod in arm.serving):
         if pod.image_digest and pod.engine_version:
             seen.setdefault((pod.image_digest, pod.engine_version), pod.name)
+        if pod.gpu_type:
+            gpus.setdefault(pod.gpu_type, pod.name)
+    if len(seen) < 2 and len(gpus) > 1:
+        said = ", ".join(f"{name}: {kind}" for kind, name in sorted(gpus.items()))
+        return Fault(
+            "GpusDiffer", f"the arms run on several kinds of GPU ({said}): choose one in template.nodeSelector"
+        )
     if len(seen) < 2:
         return None
     said = ", ".join(f"{name}: vLLM {version} {digest[:19]}" for (digest, version), name in sorted(seen.items()))

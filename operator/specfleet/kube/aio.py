@@ -55,7 +55,7 @@ class AioKubeApi:
         """Close the connections."""
         await self._client.close()
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> RawObject:
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> RawObject:
         """One object. Raises NotFoundError."""
         return await self._ask("GET", kind.path(namespace, name))
 

@@ -46,8 +46,8 @@ class KubeApi(Protocol):
     async def groups(self) -> frozenset[str]:
         """Names of the API groups that the cluster serves (discovery, which every service account may read)."""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> RawObject:
-        """One object. Raises NotFoundError."""
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> RawObject:
+        """One object; of a kind that belongs to no namespace, with None. Raises NotFoundError."""
 
     async def list_all(self, kind: Kind, namespace: str | None, selector: str | None = None) -> list[RawObject]:
         """All objects of a kind, by label selector, in pages."""
