@@ -15,7 +15,7 @@ ROAD_SECONDS = 3 * 86400.0
 """Longest time to reach the anchor."""
 SHORT_STEP_SECONDS = 10.0
 RESYNC_SECONDS = 600.0
-QUIET_RESYNC_SECONDS = 6 * 3600.0
+QUIET_RESYNC_SECONDS = 86400.0
 """Production asks every RESYNC_SECONDS; tests/simulate/test_quiet.py shows that it changes no story."""
 _ANCHORS = {"canary": Phase.CANARY, "promoted": Phase.SPECULATIVE}
 
