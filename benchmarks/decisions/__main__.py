@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,18 @@ def main() -> None:
     write(found, options.out)
 
 
+def _commit() -> str:
+    said = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    return said.stdout.strip() or "unknown"
+
+
 def _levels(options: argparse.Namespace, found: dict[str, Any], results: Path) -> None:
     for rate in options.levels:
         print(f"{rate:g} requests/s, {options.fleets} fleets, {options.days:g} days ...", file=sys.stderr, flush=True)
         one = level(rate, options.fleets, options.days, SCORING_SEED + round(rate * 1000), not options.no_rules)
-        found["levels"][f"{rate:g}"] = one
+        found["levels"][f"{rate:g}"] = one | {"commit": _commit()}
         results.write_text(json.dumps(found, indent=1) + "\n")
         print(f"  {one['seconds']:.0f} s, false alarms {one['false']}", file=sys.stderr, flush=True)
 

@@ -66,6 +66,8 @@ def _markdown(table: dict[str, dict[str, dict[str, Any]]], found: dict[str, Any]
             ["rule", *(f"{rate} req/s" for rate in levels), "worst"],
             [[name, *_cells(cells, levels)] for name, cells in table.items()],
         ),
+        "Measured at commit: " + ", ".join(f"{rate} req/s {found['levels'][rate].get('commit')}" for rate in levels),
+        "",
         "All detectors of the watch, false alarms per fleet and 30 days (Suspect / Confirmed):",
         "",
         *_table(

@@ -52,38 +52,53 @@ def generated(rate: float = 5.0, fleets: int = 200, days: float = 0.5) -> float:
     return fleets * days / (time.process_time() - began) * MINUTE
 
 
-def whole(copies: int = DEPLOYMENTS, days: float = DAYS, rate: float = 2.0) -> float:
+class _Timed(Simulation):
+    """Notes when the last deployment was promoted: (CPU seconds, window)."""
+
+    promoted: tuple[float, int] | None = None
+
+    def _watch(self, alive, awake, index, edge):  # type: ignore[no-untyped-def]
+        super()._watch(alive, awake, index, edge)
+        if self.promoted is None and all(story.anchor is not None for story in self.stories):
+            self.promoted = time.process_time(), index
+
+
+def whole(copies: int = DEPLOYMENTS, days: float = DAYS, rate: float = 2.0) -> tuple[float, float]:
     """Fleet-days per minute of whole deployments: generator, one watch for all, reports, decide() and a cluster each.
 
-    The road of each to its promotion is part of it.
+    Of `days` with the road of each to its promotion before them, and of the days alone.
     """
     scenario = Scenario.model_validate(
         {"name": "speed", "duration": days * DAY, "traffic": {"requestsPerSecond": rate}}
     )
     moments(EAGLE)
-    simulation = Simulation(scenario, copies)
+    simulation = _Timed(scenario, copies)
     began = time.process_time()
     results = simulation.run()
-    spent = time.process_time() - began
+    ended = time.process_time()
     wrong = sum(not one.passed for one in results)
-    assert not wrong, f"{wrong} of {copies} deployments were never promoted"
-    return copies * days / spent * MINUTE
+    if simulation.promoted is None or wrong:
+        raise SystemExit(f"{wrong} of {copies} deployments were never promoted: there is no figure")
+    since = simulation.promoted[0]
+    return copies * days / (ended - began) * MINUTE, copies * days / (ended - since) * MINUTE
 
 
 def measure() -> dict[str, Any]:
     """All figures; those that take seconds are medians of several runs."""
+    with_road, promoted = whole()
+    what = f"end to end, {DEPLOYMENTS} deployments for {DAYS:g} days: generator, watch, decide and a cluster each"
     return {
         "detectors": round(statistics.median(detectors() for _ in range(REPEATS))),
         "with generator at 5 req/s": round(statistics.median(generated() for _ in range(REPEATS))),
-        f"end to end, {DEPLOYMENTS} deployments for {DAYS:g} days: generator, watch, decide and a cluster each": round(
-            whole()
-        ),
+        what: round(promoted),
+        f"{what}, the road to the promotion included": round(with_road),
     }
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        print(f"{whole(int(sys.argv[1]), float(sys.argv[2])):,.0f} fleet-days per minute and core, end to end")
+        with_road, promoted = whole(int(sys.argv[1]), float(sys.argv[2]))
+        print(f"end to end, fleet-days per minute and core: {promoted:,.0f}; with the road {with_road:,.0f}")
     else:
         for name, figure in measure().items():
             print(f"{name}: {figure:,} fleet-days per minute and core")
