@@ -40,6 +40,14 @@ def test_a_place_that_was_just_given_is_taken_for_the_next_and_free_when_the_dep
     assert found.surroundings(KEYS[1]).fleet.others_measuring == 0
 
 
+def test_a_stand_by_that_sees_a_deployment_go_counts_the_others_when_it_takes_over() -> None:
+    found = fleet(2, measuring=0)
+    found.forget(KEYS[2])
+    started = {**found.cache.deployments[KEYS[0]], "status": DeploymentStatus(benchmark=PROGRESS).to_wire()}
+    found.cache.put_deployment(started)
+    assert found.surroundings(KEYS[1]).fleet.others_measuring == 1
+
+
 def test_without_the_setting_any_number_may_measure() -> None:
     assert from_environment({}).benchmarks_at_once == 0
     assert from_environment({"SPECFLEET_BENCHMARKS_AT_ONCE": "3"}).benchmarks_at_once == 3

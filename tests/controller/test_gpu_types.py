@@ -13,10 +13,10 @@ from specfleet.controller.probe import Answered, Prober, Question
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import FleetView, Proof
 from specfleet.kube.kinds import Kind
-from specfleet.kube.port import ForbiddenError, KubeError, NotFoundError
+from specfleet.kube.port import ForbiddenError, KubeError, NotFoundError, UnavailableError
 from specfleet.resources import workloads
 
-from tests.controller.objects import KEY, NOW, as_stored, cache_of, deployment, pod, wanted
+from tests.controller.objects import KEY, NOW, as_stored, cache_of, deployment, not_ready, pod, wanted
 
 H100, A100 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-A100-SXM4-80GB"
 OWNER = deployment()
@@ -59,12 +59,33 @@ def test_a_node_is_asked_once_for_all_its_pods_and_again_for_none_that_is_known(
     assert nodes.asked == ["one", "two"]
 
 
-@pytest.mark.parametrize("refusal", [ForbiddenError("no"), NotFoundError("gone"), KubeError("odd")])
-def test_what_cannot_be_read_stays_unknown_and_is_not_asked_for_at_every_turn(refusal: KubeError) -> None:
-    types, nodes = GpuTypes(), Nodes(refusal, one=H100)
+@pytest.mark.parametrize(
+    ("refusal", "asked"),
+    [
+        (NotFoundError("gone"), ["one", "two"]),
+        (ForbiddenError("no"), ["one"]),
+        (KubeError("odd"), ["one"]),
+        (UnavailableError("no answer"), ["one"]),
+    ],
+)
+def test_what_cannot_be_read_stays_unknown_and_is_not_asked_for_at_every_turn(
+    refusal: KubeError, asked: list[str]
+) -> None:
+    """Nor is every node asked: each question to an API server that hangs would keep a roll-back waiting."""
+    types, nodes = GpuTypes(), Nodes(refusal, one=H100, two=H100)
     for _ in range(3):
-        assert look(types, nodes, on_node("one", "a")) == {}
-    assert nodes.asked == ["one"]
+        assert look(types, nodes, on_node("one", "a"), on_node("two", "b")) == {}
+    assert nodes.asked == asked
+
+
+def test_a_new_node_whose_device_is_not_labelled_yet_is_asked_once_the_engine_is_ready() -> None:
+    """Two pods on the same kind of node would else run on two kinds of GPU for life."""
+    types, nodes = GpuTypes(), Nodes(one=None)
+    waiting = on_node("one", "a")
+    waiting["status"] |= not_ready()
+    assert look(types, nodes, waiting) == {}
+    nodes.types["one"] = H100
+    assert look(types, nodes, on_node("one", "a")) == {"uid-a": H100}
 
 
 def test_the_client_of_a_benchmark_has_no_gpu_to_ask_about() -> None:

@@ -204,7 +204,8 @@ class Fleet:
         self.traffic.pop(key, None)
         self.refused.pop(key, None)
         self.failing.discard(key)
-        self.measuring.discard(key)
+        # Not by way of `measuring`: a stand-by would count now what it needs to know when it takes over.
+        (self._measuring or set()).discard(key)
         self.groups_of_pods.forget(key)
         self._config_maps.pop(key, None)
         self._wanted.pop(key, None)
