@@ -14,9 +14,19 @@ LARGEST_RESERVE_RATIO = 0.5
 
 
 def gpu_hours_used_up(turn: Turn, progress: BenchmarkProgress, side_by_side: bool) -> bool:
-    """Whether no further pair fits what is left. The first pair is always measured: nobody knows its cost before."""
+    """Whether no further pair fits what is left. The first pair is begun in any case: nobody knows its cost before.
+
+    A pair that was begun (arms that take turns, a large matrix) is finished: half a pair proves nothing.
+    """
     spent, limit = _spent(turn, progress), _limit(turn, progress, side_by_side)
-    return spent > limit or (spent > 0 and spent + (_mean_pair(_measured(turn, progress)) or 0.0) > limit)
+    if spent > limit or _pair_begun(turn, progress):
+        return spent > limit
+    return spent > 0 and spent + (_mean_pair(_measured(turn, progress)) or 0.0) > limit
+
+
+def _pair_begun(turn: Turn, progress: BenchmarkProgress) -> bool:
+    own = of_benchmark((*turn.obs.evidence, *turn.record), progress)
+    return arrange([one for one in own if one.purpose != "Capacity"]).attempted > progress.pairs_done
 
 
 def _spent(turn: Turn, progress: BenchmarkProgress) -> float:
