@@ -150,6 +150,43 @@ def test_a_finding_about_the_trial_never_takes_the_traffic_off_the_promoted_arm(
     assert plan.decisions == ()
 
 
+@pytest.mark.parametrize("verdict", [Verdict.FAIL, Verdict.PASS])
+def test_a_report_that_still_speaks_of_the_promoted_arm_judges_no_trial(verdict: Verdict) -> None:
+    world, serving = in_engine_canary()
+    world.run(120)
+    obs = world.observation()
+    assert obs.watch.comparison is not None
+    late = replace(obs.watch, fingerprint=serving, comparison=replace(obs.watch.comparison, verdict=verdict))
+    plan = decide(replace(obs, watch=late))
+    assert plan.decisions == ()
+    assert (plan.status.phase, plan.status.step) == (Phase.CANARY, 0)
+    of_the_trial = decide(replace(obs, watch=replace(late, fingerprint=world.plain)))
+    assert [one.action for one in of_the_trial.decisions] == ["RollBack" if verdict is Verdict.FAIL else "NextStep"]
+
+
+def test_an_investigation_of_the_promoted_arm_does_not_follow_what_is_still_said_of_the_trial() -> None:
+    world, serving = in_engine_canary()
+    slower = suspicion(Signal.TPOT_REGRESSION, severity=Severity.SLO)
+    world.promoted_suspicions = (replace(slower, attribution=Attribution.PENDING),)
+    world.run_to(Phase.INVESTIGATING)
+    late = WatchReport(Answer.OK, fingerprint=world.plain, suspicions=(slower,))
+    assert decide(replace(world.observation(), watch=late)).decisions == ()
+    own = decide(replace(world.observation(), watch=replace(late, fingerprint=serving)))
+    assert [one.action for one in own.decisions] == ["RollBack"]
+
+
+def test_what_is_normal_for_the_promoted_arm_is_not_taken_from_a_trial_that_has_just_ended() -> None:
+    world = promoted()
+    assert world.status is not None
+    world.status = world.status.model_copy(update={"calibration": None})
+    obs = world.observation()
+    of_another = Calibration(fingerprint="another", since=obs.now, source="Watch")
+    late = replace(obs.watch, fingerprint="another", calibration=of_another)
+    assert decide(replace(obs, watch=late)).status.calibration is None
+    own = of_another.model_copy(update={"fingerprint": world.drafted})
+    assert decide(replace(obs, watch=replace(obs.watch, calibration=own))).status.calibration == own
+
+
 def test_the_promoted_arm_that_dies_while_a_failed_engine_leaves_gives_way_to_the_plain_one() -> None:
     world, serving = in_engine_canary()
     world.drain_seconds = 120.0

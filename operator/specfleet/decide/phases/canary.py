@@ -76,7 +76,7 @@ def _is_revision_trial(turn: Turn) -> bool:
 def _judge_step(turn: Turn) -> None:
     """Only Pass moves on and only Fail goes back; with too little traffic the step waits, then gives up."""
     step = turn.spec.rollout.steps[turn.spec.rollout.step_index(turn.status.step)]
-    comparison = turn.obs.watch.comparison
+    comparison = turn.obs.watch_of(turn.status.candidate).comparison
     stayed = turn.seconds_since(turn.status.step_since)
     if comparison is not None and comparison.verdict is Verdict.FAIL and comparison.reason == INCOMPATIBLE:
         hold(turn, INCOMPATIBLE, comparison.message, INCOMPATIBLE_HOLD_SECONDS)

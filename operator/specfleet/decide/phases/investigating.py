@@ -55,7 +55,7 @@ def open_by_command(turn: Turn) -> None:
 
 def _attribute(turn: Turn, case: Investigation) -> None:
     """With plain pods beside it at matched load: is it speculation, or does everything degrade?"""
-    found = next((one for one in turn.obs.watch.suspicions if one.signal.value == case.signal), None)
+    found = next((one for one in turn.promoted_watch.suspicions if one.signal.value == case.signal), None)
     waited = turn.seconds_since(case.stage_since)
     if found is not None and found.attribution is Attribution.SHARED:
         _close(turn, "SharedCause", f"{found.message}; the plain arm degrades too: not speculation")
@@ -64,7 +64,7 @@ def _attribute(turn: Turn, case: Investigation) -> None:
             start_rollback(turn, found.signal.value, found.message)
         else:
             _stage(turn, case, "RestartProbe")
-    elif found is None and turn.obs.watch.answer is Answer.OK and waited > turn.spec.remedies.confirm_seconds:
+    elif found is None and turn.promoted_watch.answer is Answer.OK and waited > turn.spec.remedies.confirm_seconds:
         _close(turn, "Recovered", f"{case.signal} is gone with a raised control")
     elif waited > attribution_timeout(turn.spec):
         _stage(turn, case, "Rebenchmark")
@@ -252,7 +252,7 @@ def _fresh_window(turn: Turn, arm: ArmView | None, case: Investigation) -> tuple
         pod for pod in (arm.serving if arm else ()) if case.restarted_at and pod.created >= case.restarted_at
     ]
     for pod in fresh:
-        window = turn.obs.watch.pods.get(pod.name)
+        window = turn.promoted_watch.pods.get(pod.name)
         if window is None or window.answer is not Answer.OK or window.start is None or window.end is None:
             continue
         if (window.end - window.start).total_seconds() >= turn.spec.remedies.confirm_seconds:
@@ -262,7 +262,7 @@ def _fresh_window(turn: Turn, arm: ArmView | None, case: Investigation) -> tuple
 
 def _wait_or_go_on(turn: Turn, case: Investigation) -> None:
     patience = probe_patience(turn.spec)
-    if turn.seconds_since(case.restarted_at) > patience and turn.obs.watch.answer is not Answer.UNAVAILABLE:
+    if turn.seconds_since(case.restarted_at) > patience and turn.promoted_watch.answer is not Answer.UNAVAILABLE:
         _stage(turn, case, "Rebenchmark")
     else:
         turn.look_again(5)

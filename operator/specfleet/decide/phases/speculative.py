@@ -209,7 +209,7 @@ def _forgive(turn: Turn) -> None:
 def _adopt_calibration(turn: Turn) -> None:
     """Once from the first windows after a promotion that had no usable ones, and once from the first healthy week."""
     stable = turn.status.stable
-    proposal = turn.obs.watch.calibration
+    proposal = turn.promoted_watch.calibration
     if stable is None or proposal is None:
         return
     present = turn.status.calibration
