@@ -236,8 +236,8 @@ class _Seen:
             self.tokens = int(usage.get("completion_tokens", 0))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run until --seconds or SIGTERM."""
+def read_arguments(arguments: list[str] | None = None) -> tuple[Aim, Path]:
+    """What to send, and the path of the log."""
     parser = argparse.ArgumentParser(prog="python -m e2e.road.traffic", description=__doc__)
     parser.add_argument("--url", required=True, help="base address of the gateway")
     parser.add_argument("--host", required=True, help="hostname of the route")
@@ -263,7 +263,13 @@ def main(arguments: list[str] | None = None) -> None:
         sampled_share=given.sampled_share,
         longest_tokens=given.longest_tokens,
     )
-    with given.log.open("w", encoding="utf-8") as log:
+    return aim, given.log
+
+
+def main() -> None:
+    """Run until --seconds or SIGTERM."""
+    aim, path = read_arguments()
+    with path.open("w", encoding="utf-8") as log:
         asyncio.run(_run(aim, log))
 
 

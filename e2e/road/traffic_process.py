@@ -37,14 +37,18 @@ class TrafficProcess:
         except OSError:
             return False
 
-    def start(self) -> None:
-        """Start sending."""
-        command = [
+    def command(self) -> list[str]:
+        """Command line of the client."""
+        return [
             *(sys.executable, "-m", "e2e.road.traffic", "--url", self.url, "--host", self.host),
             *("--model", self.model, "--log", str(self.log), "--rate", str(self.rate)),
             *("--long-streams", str(self.long_streams), "--seconds", str(self.seconds)),
+            *self.more,
         ]
-        self._process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        """Start sending."""
+        self._process = subprocess.Popen(self.command(), cwd=ROOT, stderr=subprocess.DEVNULL)
 
     @property
     def running(self) -> bool:
