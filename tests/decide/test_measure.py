@@ -222,6 +222,14 @@ def test_room_that_shrinks_in_the_middle_keeps_the_pairs_that_are_measured() -> 
     assert not world.lost
 
 
+def test_pairs_that_were_measured_in_one_way_are_not_measured_again_in_the_other() -> None:
+    asked, mine = spec(), progress(pairs_planned=4)
+    together = units(asked, mine, False, {"p0", "p1"})
+    assert [one.name for one in together] == ["p0", "p1", "p2a", "p2b", "p3b", "p3a"]
+    turns = units(asked, mine, True, {"p0a", "p0b", "p1b"})
+    assert [one.name for one in turns] == ["p0a", "p0b", "p1b", "p1a", "p2", "p3"]
+
+
 def test_without_room_for_even_one_pod_the_benchmark_is_held() -> None:
     world = World(capacity=4)
     world.run_to(Phase.HELD)

@@ -226,6 +226,15 @@ def test_with_one_spare_gpu_the_search_takes_turns_and_ends_the_same() -> None:
     assert not world.lost
 
 
+def test_a_search_in_a_cluster_with_room_for_one_measures_no_pair_twice() -> None:
+    world = searching(FOUR)
+    world.capacity = 5
+    world.run_to(Phase.SPECULATIVE, 20000)
+    assert pairs_per_proposer(world) == {"eagle3 k=1": 6, "eagle3 k=2": 6, "eagle3 k=3": 16, "eagle3 k=4": 10}
+    assert not world.decisions("Hold")
+    assert not world.lost
+
+
 def test_the_history_is_not_flooded_by_the_rounds_of_eight_candidates() -> None:
     world = searching({k: always(1 + 0.1 * k) for k in range(1, 9)})
     world.run_to(Phase.SPECULATIVE, 14400)

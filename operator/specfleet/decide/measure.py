@@ -23,12 +23,20 @@ from specfleet.decide.search import error_shares
 from specfleet.decide.spending import gpu_hours_used_up
 from specfleet.decide.three_way import rule_of
 from specfleet.decide.turn import Turn
-from specfleet.decide.units import CAPACITY_UNIT, Unit, complete_pairs, next_unit, of_benchmark, together, units
+from specfleet.decide.units import (
+    CAPACITY_UNIT,
+    SIDE_BY_SIDE_EXTRA,
+    Unit,
+    complete_pairs,
+    next_unit,
+    of_benchmark,
+    together,
+    units,
+)
 
 JOB_RETRIES = 3
 NAMES_KEPT = 32
 """DecisionRecord.evidence holds no more; a benchmark of more units is reproduced from all that is stored of it."""
-SIDE_BY_SIDE_EXTRA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +245,18 @@ def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | Non
     return None
 
 
+def _both_up(obs: Observation, progress: BenchmarkProgress, unit: Unit) -> bool:
+    """Whether both arms have pods during a unit. A capacity run needs one only, the other is for what follows."""
+    if unit.name == CAPACITY_UNIT:
+        return together(progress, side_by_side(obs), unit.pair)
+    return len(unit.roles) > 1
+
+
 def _without_room(
     obs: Observation, progress: BenchmarkProgress, unit: Unit | None, arms: Mapping[ArmRole, str]
 ) -> Fault | None:
     """Why a pod that should be up has no place. Taking turns, an arm whose turn it is waits for the other to go."""
-    both = unit is None or together(progress, side_by_side(obs), unit.pair)
+    both = unit is None or _both_up(obs, progress, unit)
     views = {role: obs.bench_arm(fingerprint) for role, fingerprint in arms.items()}
     holding = [role for role, view in views.items() if view is not None and view.occupying > 0]
     if not both and len(holding) > 1:
@@ -251,7 +266,7 @@ def _without_room(
 
 def _room_for_one(obs: Observation, progress: BenchmarkProgress, unit: Unit, arms: Mapping[ArmRole, str]) -> bool:
     """Whether one of two arms that should be up together has a place."""
-    if not together(progress, side_by_side(obs), unit.pair):
+    if not _both_up(obs, progress, unit):
         return False
     views = [obs.bench_arm(fingerprint) for fingerprint in arms.values()]
     return any(view is not None and view.pods and no_room(view, obs.now) is None for view in views)
@@ -269,7 +284,7 @@ def bench_intents(obs: Observation, progress: BenchmarkProgress) -> tuple[tuple[
     arms = fingerprints(obs, progress)
     if unit is None:
         return (), None
-    both = together(progress, side_by_side(obs), unit.pair)
+    both = _both_up(obs, progress, unit)
     worn = bool(worn_pods(obs, progress, unit, arms, both))
     nodes = preferred_nodes(obs, progress, unit, both)
     up = tuple(arms) if both else unit.roles
@@ -304,7 +319,7 @@ def _job(obs: Observation, progress: BenchmarkProgress, unit: Unit, by_role: dic
     views: dict[ArmRole, ArmView | None] = {role: obs.bench_arm(by_role[role]) for role in unit.roles}
     pods = {role: view.serving[0].name for role, view in views.items() if view is not None and view.serving}
     name = job_unit_name(unit.name, progress)
-    if worn_pods(obs, progress, unit, by_role, together(progress, side_by_side(obs), unit.pair)):
+    if worn_pods(obs, progress, unit, by_role, _both_up(obs, progress, unit)):
         return None
     running = obs.job is not None and (obs.job.benchmark, obs.job.unit) == (progress.id, name) and not obs.job.finished
     if len(pods) < len(unit.roles) and not running:
@@ -323,4 +338,4 @@ def _job(obs: Observation, progress: BenchmarkProgress, unit: Unit, by_role: dic
 def remaining(obs: Observation, progress: BenchmarkProgress) -> int:
     """Units still to be measured, for progress messages."""
     done = {one.unit for one in of_benchmark(obs.evidence, progress)}
-    return sum(unit.name not in done for unit in units(obs.spec, progress, side_by_side(obs)))
+    return sum(unit.name not in done for unit in units(obs.spec, progress, side_by_side(obs), done))

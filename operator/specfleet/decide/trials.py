@@ -14,6 +14,7 @@ from specfleet.decide.observation import Observation, WantedArm
 from specfleet.decide.search import NextPairs, SearchDone
 from specfleet.decide.traffic import load_in_force, slices_in_force
 from specfleet.decide.turn import Turn
+from specfleet.decide.units import SIDE_BY_SIDE_EXTRA, is_half
 
 
 def next_candidate(turn: Turn) -> WantedArm | None:
@@ -187,6 +188,8 @@ def _stretch(turn: Turn, run: SearchStatus, step: NextPairs) -> BenchmarkProgres
     arranged = arrange([one for one in mine if one.purpose == "Qualify"])
     missing = max(0, step.pairs - arranged.count)
     last = step.pairs >= turn.spec.benchmark.pairs
+    # Declared for both, but there was no room: that is not waited for again at each stretch.
+    no_room = turn.spec.capacity.max_extra_replicas >= SIDE_BY_SIDE_EXTRA and any(is_half(one) for one in mine)
     return BenchmarkProgress(
         id=own.benchmark,
         purpose="Qualify",
@@ -197,6 +200,7 @@ def _stretch(turn: Turn, run: SearchStatus, step: NextPairs) -> BenchmarkProgres
         round_pairs=None if last else step.pairs,
         gpu_hours=round(sum(one.gpu_seconds for one in mine) / 3600, 4),
         capacity_from=_capacity_from(run, turn.obs.evidence),
+        turns_from_pair=arranged.attempted if no_room else None,
         slices=slices_in_force(turn.spec, turn.status),
         load_ratio=load_in_force(turn.spec, turn.status),
     )

@@ -1,5 +1,6 @@
 """What a benchmark consists of: units, one Job each, in the order in which they must run."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from specfleet.api.deployment import DeploymentSpec
@@ -10,6 +11,9 @@ from specfleet.decide.traffic_profile import loaded_tiers
 CAPACITY_UNIT = "capacity"
 CELLS_PER_UNIT = 16
 """Two runs per cell must fit the 4 KiB of a termination message (Kubernetes limit; benchmark/plan.py)."""
+
+SIDE_BY_SIDE_EXTRA = 2
+"""Both arms up at once need two extra pods; with one they take turns."""
 
 Cell = tuple[str, str]
 
@@ -44,22 +48,44 @@ def together(progress: BenchmarkProgress, side_by_side: bool, pair: int) -> bool
     return side_by_side and (progress.turns_from_pair is None or pair < progress.turns_from_pair)
 
 
-def units(spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool) -> tuple[Unit, ...]:
-    """All units of a benchmark. Taking turns, the order is AB BA AB, so that drift of the machine cancels."""
-    plain, speculative = ArmRole.BASELINE, ArmRole.SPECULATIVE
+def units(
+    spec: DeploymentSpec, progress: BenchmarkProgress, side_by_side: bool, done: Collection[str] = ()
+) -> tuple[Unit, ...]:
+    """All units of a benchmark. Taking turns, the order is AB BA AB, so that drift of the machine cancels.
+
+    `done`: names of units that are measured. A pair that was measured in one way stays as it is, whatever there is room
+    for now.
+    """
     listed: list[Unit] = []
     cells = planned_cells(spec, progress)
     if spec.benchmark.needs_capacity:
-        listed.append(Unit(CAPACITY_UNIT, 0, (plain,), cells[:1]))
-    chunks = [cells[start : start + CELLS_PER_UNIT] for start in range(0, len(cells), CELLS_PER_UNIT)]
+        listed.append(Unit(CAPACITY_UNIT, 0, (ArmRole.BASELINE,), cells[:1]))
     for pair in range(progress.pairs_planned):
+        whole, halves = _of_pair(pair, cells, True), _of_pair(pair, cells, False)
         both = together(progress, side_by_side, pair)
-        for roles in [(plain, speculative)] if both else _turns(pair):
-            half = "" if both else ("a" if roles == (plain,) else "b")
-            for index, chunk in enumerate(chunks):
-                part = f"c{index}" if len(chunks) > 1 else ""
-                listed.append(Unit(f"p{pair}{half}{part}", pair, roles, chunk))
+        if all(unit.name in done for unit in whole):
+            both = True
+        elif any(unit.name in done for unit in halves):
+            both = False
+        listed += whole if both else halves
     return tuple(listed)
+
+
+def _of_pair(pair: int, cells: tuple[Cell, ...], both: bool) -> list[Unit]:
+    plain, speculative = ArmRole.BASELINE, ArmRole.SPECULATIVE
+    chunks = [cells[start : start + CELLS_PER_UNIT] for start in range(0, len(cells), CELLS_PER_UNIT)]
+    listed: list[Unit] = []
+    for roles in [(plain, speculative)] if both else _turns(pair):
+        half = "" if both else ("a" if roles == (plain,) else "b")
+        for index, chunk in enumerate(chunks):
+            part = f"c{index}" if len(chunks) > 1 else ""
+            listed.append(Unit(f"p{pair}{half}{part}", pair, roles, chunk))
+    return listed
+
+
+def is_half(evidence: BenchmarkEvidenceSpec) -> bool:
+    """Whether it was measured while the arms took turns: one arm's half of a pair."""
+    return evidence.unit.removeprefix(f"p{evidence.pair}")[:1] in ("a", "b")
 
 
 def _turns(pair: int) -> list[tuple[ArmRole, ...]]:
@@ -84,7 +110,7 @@ def next_unit(
 ) -> Unit | None:
     """The first unit without evidence, or None when all are measured."""
     done = {one.unit for one in of_benchmark(evidence, progress)}
-    return next((unit for unit in units(spec, progress, side_by_side) if unit.name not in done), None)
+    return next((unit for unit in units(spec, progress, side_by_side, done) if unit.name not in done), None)
 
 
 def complete_pairs(
@@ -94,7 +120,7 @@ def complete_pairs(
     done = {one.unit for one in of_benchmark(evidence, progress)}
     open_pairs = {
         unit.pair
-        for unit in units(spec, progress, side_by_side)
+        for unit in units(spec, progress, side_by_side, done)
         if unit.name not in done and unit.name != CAPACITY_UNIT
     }
     return sum(1 for pair in range(progress.pairs_planned) if pair not in open_pairs)
