@@ -132,6 +132,23 @@ def test_a_proposer_that_loses_at_the_new_peak_is_rolled_back() -> None:
     assert one.decisions("RollBack")[0].reason == "TrafficMoved"
 
 
+def test_a_peak_that_no_tier_comes_up_to_is_measured_towards_once_and_not_day_after_day() -> None:
+    small = {
+        **spec_of()["benchmark"],
+        "tiers": [{"name": "low", "requestsPerSecond": 2}, {"name": "peak", "concurrency": 2}],
+    }
+    batch = {3: 2.0, 15: 400.0, 24: 390.0, 60: 600.0}
+    one = world(peaks(lambda now: next(value for end, value in batch.items() if now < end * WINDOW)), benchmark=small)
+    one.run_to(Phase.SPECULATIVE)
+    one.run(24 * WINDOW)
+    assert len(one.decisions("TrafficMoved")) == 1
+    assert concurrencies(one, "Suspicion") == {32}, "sixteen times the declared tier at most"
+    one.run(24 * WINDOW)
+    assert len(one.decisions("TrafficMoved")) == 2, "a still higher peak is news"
+    assert len(one.decisions("Investigate")) == 2
+    assert not one.lost
+
+
 @pytest.mark.parametrize(
     "batch",
     [

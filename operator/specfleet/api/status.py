@@ -167,6 +167,11 @@ class TrafficStatus(StatusModel):
     load_ratio: float = Field(
         1.0, description="Load of the heaviest tier over the declared one, since production's peak went beyond it."
     )
+    peak_batch: float | None = Field(
+        None,
+        description="Requests in one engine at production's peak when the benchmark was aimed at it: only a higher "
+        "peak has moved, also where no tier came up to this one.",
+    )
     declared: str | None = Field(None, description="Hash of the declared tiers and slices that these replace.")
 
 

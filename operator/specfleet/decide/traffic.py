@@ -81,7 +81,12 @@ def measured_anew(turn: Turn) -> None:
     look, known = turn.obs.traffic, turn.status.traffic
     if look is None or known is None:
         return
-    aimed = {"slices": list(known.slices), "declared": known.declared, "load_ratio": known.load_ratio}
+    aimed = {
+        "slices": list(known.slices),
+        "declared": known.declared,
+        "load_ratio": known.load_ratio,
+        "peak_batch": known.peak_batch,
+    }
     turn.set(traffic=_measured_now(look).model_copy(update=aimed))
 
 
@@ -95,7 +100,7 @@ def _aim_at_production(turn: Turn) -> None:
     beyond = doublings_beyond(largest_batch(turn), look.profile.peak_batch) or 0.0
     ratio = round(min(LARGEST_LOAD_RATIO, load_in_force(turn.spec, turn.status) * 2.0**beyond), 3)
     aimed = {"slices": slices, "load_ratio": ratio, "declared": _digest(benchmark)}
-    turn.set(traffic=known.model_copy(update=aimed))
+    turn.set(traffic=known.model_copy(update={**aimed, "peak_batch": look.profile.peak_batch}))
 
 
 def look_anew(turn: Turn) -> None:
@@ -176,11 +181,16 @@ def _shares(bands: Mapping[float, float]) -> dict[str, float]:
 
 
 def _measured(turn: Turn, known: TrafficStatus) -> TrafficProfile:
+    """A peak that a benchmark was aimed at counts as measured, also where no valid run came up to it (a tier of at most
+    the whole capacity, a saturated one): to aim at it again would bring no more, and again the next day."""
+    largest = largest_batch(turn)
+    if largest is not None and known.peak_batch is not None and known.declared == _digest(turn.spec.benchmark):
+        largest = max(largest, known.peak_batch)
     return TrafficProfile(
         {float(edge): share for edge, share in known.prompt_tokens.items()},
         {float(edge): share for edge, share in known.output_tokens.items()},
         known.requests,
-        largest_batch(turn),
+        largest,
     )
 
 
