@@ -64,6 +64,9 @@ def _levels(options: argparse.Namespace, found: dict[str, Any], results: Path) -
     for rate in options.levels:
         print(f"{rate:g} requests/s, {options.fleets} fleets, {options.days:g} days ...", file=sys.stderr, flush=True)
         one = level(rate, options.fleets, options.days, SCORING_SEED + round(rate * 1000), not options.no_rules)
+        if options.no_rules:
+            # The traces are those of the seed, so what other rules make of them is still so.
+            one["others"] = found["levels"].get(f"{rate:g}", {}).get("others", {})
         found["levels"][f"{rate:g}"] = one | {"commit": _commit()}
         results.write_text(json.dumps(found, indent=1) + "\n")
         print(f"  {one['seconds']:.0f} s, false alarms {one['false']}", file=sys.stderr, flush=True)
