@@ -105,3 +105,28 @@ def test_an_engine_that_differs_in_a_config_map_alone_says_so_and_a_long_differe
     volumes = [{"name": f"v{number}", "emptyDir": {}} for number in range(40)]
     world.change(template={"volumes": volumes})
     assert len(engine_in_words(world.observation(), world.status)) <= LONGEST + 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": {**NEW_ENGINE, "args": ["--hf-token", "hf_abcdefgh12"]}},
+        {"engine": {**NEW_ENGINE, "args": ["--hf-token=key-abcdefgh12"]}},
+        {"engine": {**NEW_ENGINE, "env": [{"name": "HF_ENDPOINT", "value": "https://me:abcdefgh12@hub.example.com"}]}},
+        {
+            "template": {
+                "initContainers": [
+                    {"name": "copy", "image": "aws", "env": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "abcdefgh12"}]}
+                ]
+            }
+        },
+    ],
+    ids=["a token", "a token joined", "an address with a password", "an init container"],
+)
+def test_what_may_be_a_credential_is_not_told(changes: dict[str, Any]) -> None:
+    world = kept()
+    world.change(**changes)
+    world.run(10)
+    said = last(world, "NewRevision")
+    assert " -> " in said.message
+    assert "abcdefgh12" not in build_event(world.deployment(), said)["message"]

@@ -6,6 +6,8 @@ line often only points up ("See root cause above"), and pydantic's to a web page
 
 import re
 
+from specfleet.engine.redaction import redacted
+
 LINE_LIMIT = 300
 POINTERS = ("see root cause above", "see stack trace above", "(above) for the root cause")
 FURTHER_UP = "the cause stands further up in the log: kubectl logs {pod} -c {container} --previous"
@@ -20,15 +22,6 @@ _DETAIL_ENDS = ("For further information", "Traceback (most recent call last)", 
 _INPUT = re.compile(r"\s*\[type=\w+, input_value=.*$")
 """pydantic repeats what it was given, which may hold anything."""
 _NOISE = ("For further information", "^^^", "~~~")
-_SECRETS = (
-    (re.compile(r"(://)[^/\s@]+@"), r"\1***@"),
-    (re.compile(r"\bhf_[A-Za-z0-9]{8,}"), "hf_***"),
-    (re.compile(r"(?i)\b(bearer\s+)[^\s,]+"), r"\1***"),
-    (
-        re.compile(r"(?i)((?:api[_-]?key|token|password|secret)s?['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,'\"]+)"),
-        r"\1***",
-    ),
-)
 
 
 def why_it_ended(message: str, pod: str, container: str) -> str:
@@ -70,8 +63,7 @@ def _with_detail(lines: list[str], at: int) -> str:
 
 def _bounded(line: str, after: str = "") -> str:
     """Without credentials, and short enough for a status."""
-    for pattern, shown in _SECRETS:
-        line = pattern.sub(shown, line)
+    line = redacted(line)
     if not after:
         return line[:LINE_LIMIT]
     return f"{line[: LINE_LIMIT - len(after) - 2]}; {after}"
