@@ -123,9 +123,11 @@ class ControlPlane:
         """
         files = [word for path in paths for word in ("-f", path)]
         run([*self.kubectl, "apply", "--server-side", "--force-conflicts", *files])
-        run([*self.kubectl, "wait", "--for=condition=Established", "--timeout=60s", *files])
-        listed = run([*self.kubectl, "get", "-o", "json", *files]).stdout
         log = self.daemons.log("kube-apiserver")
+        # kubectl wait ends with an error on a CRD that has no conditions at all yet: ask again.
+        established = [*self.kubectl, "wait", "--for=condition=Established", "--timeout=10s", *files]
+        wait_for("the CRDs are established", lambda: run(established, check=False).returncode == 0, seconds=60, log=log)
+        listed = run([*self.kubectl, "get", "-o", "json", *files]).stdout
         wait_for("the CRDs are in discovery", lambda: self._serves(json.loads(listed)["items"]), seconds=60, log=log)
 
     def _serves(self, crds: list[dict[str, Any]]) -> bool:
