@@ -8,7 +8,7 @@ from specfleet.api.conditions import ConditionStatus, ConditionType
 from specfleet.api.preflight import PreflightOutcome
 from specfleet.api.status import ArmRole, Phase, Verdict
 from specfleet.decide.decide import decide
-from specfleet.decide.observation import Command, PreflightView
+from specfleet.decide.observation import Command, PreflightView, Proof
 from specfleet.decide.preflight import AGAIN_SECONDS, LONGEST_SECONDS
 from specfleet.engine.findings import Finding, Severity
 
@@ -256,6 +256,22 @@ def test_nothing_waits_for_the_look_and_a_model_that_serves_is_never_refused_by_
     looked.run(600)
     assert looked.condition(ConditionType.READY).status is ConditionStatus.TRUE
     assert not looked.decisions("RefuseModel")
+
+
+def test_a_look_that_ends_as_the_first_of_two_pods_begins_to_serve_does_not_take_it_away() -> None:
+    world = plain_world(NO_MODEL, there=True)
+    assert world.run(120, until=lambda one: one.preflight is not None)
+    obs = world.observation()
+    (arm,) = obs.arms
+    answered = PreflightView(finished=True, findings=(NO_MODEL,))
+    slow, fast = arm.pods
+    fast = replace(fast, ready_since=obs.now, unready_since=None, proof=Proof.PROVEN)
+    half = replace(arm, pods=(slow, fast))
+    assert len(half.serving) == 1
+    kept = decide(replace(obs, arms=(half,), preflight=answered))
+    assert [(one.fingerprint, one.replicas) for one in kept.arms] == [(arm.fingerprint, 2)]
+    assert kept.decisions == ()
+    assert decide(replace(obs, preflight=answered)).decisions[0].action == "RefuseModel"
 
 
 def test_a_warning_about_the_model_is_told_while_it_starts() -> None:

@@ -84,10 +84,15 @@ def record_answer(turn: Turn) -> None:
 
 
 def _record_model(turn: Turn, known: PreflightStatus, seen: PreflightView) -> None:
-    """The model alone, beside its first engine; without an answer the engine's own words are all there is."""
+    """The model alone, beside its first engine; without an answer the engine's own words are all there is.
+
+    Nor is an answer one that refuses what serves by now, perhaps on another node: to act on it would take that away.
+    """
     found = tuple(one for one in seen.findings or () if _of_target(one))
     refused = next((one for one in found if _refuses(one)), None)
-    if seen.findings is None:
+    arm = turn.obs.arm(turn.obs.baseline.fingerprint)
+    serves = arm is not None and bool(arm.serving)
+    if seen.findings is None or (refused is not None and serves):
         _close(turn, known, PreflightOutcome.NOT_CHECKED, "", ())
     elif refused is None:
         _close(turn, known, PreflightOutcome.PASSED, "", found)
