@@ -152,6 +152,8 @@ class World:
     pod_acceptance: Callable[[Pod], float] = lambda pod: 0.7
     broken_roles: frozenset[ArmRole] = frozenset()
     """Pods of these roles never become ready and crash."""
+    broken_arms: frozenset[str] = frozenset()
+    """The same for single arms, by fingerprint."""
     immune: set[str] = field(default_factory=set)
     """UIDs of pods that `broken_roles` does not touch."""
     job_fails: bool = False
@@ -463,7 +465,7 @@ class World:
             waits.append((self.job_started - self.now).total_seconds() + JOB_SECONDS)
         if self.preflight is not None and self.preflight_runs:
             waits.append((self.preflight_started - self.now).total_seconds() + PREFLIGHT_SECONDS)
-        if self.broken_roles or self.phase in (Phase.CANARY, Phase.INVESTIGATING):
+        if self.broken_roles or self.broken_arms or self.phase in (Phase.CANARY, Phase.INVESTIGATING):
             waits.append(TELEMETRY_TICK_SECONDS)
         return max(1.0, min(wait for wait in waits if wait > 0))
 
@@ -475,26 +477,29 @@ class World:
     def tick(self, seconds: float) -> None:
         """Time passes in the cluster."""
         self.now += timedelta(seconds=seconds)
-        for arm in self.arms.values():
+        for slot, arm in self.arms.items():
             arm.pods = [pod for pod in arm.pods if pod.deleting_until is None or pod.deleting_until > self.now]
             for pod in arm.pods:
                 if pod.ready_at is None and pod.unready_at is None:
                     pod.unready_at = self.now
                 old = (self.now - pod.created).total_seconds() > 10
-                if arm.role in self.broken_roles and old and pod.uid not in self.immune:
+                if self._broken(slot, arm) and old and pod.uid not in self.immune:
                     pod.ready_at, pod.restarts = None, pod.restarts + 1
                     pod.last_run_started, pod.last_restart = pod.last_restart or pod.created, self.now
                     pod.failure = "CrashLoopBackOff; last exit 1 (Error)"
-            self._fill(arm)
+            self._fill(slot, arm)
+
+    def _broken(self, slot: Slot, arm: Arm) -> bool:
+        return arm.role in self.broken_roles or slot[0] in self.broken_arms
 
     def heal(self) -> None:
         """Everything that is broken works again: pods restart once more and become ready."""
-        self.broken_roles = frozenset()
+        self.broken_roles = self.broken_arms = frozenset()
         for pod in self.pods():
             if pod.ready_at is None and not pod.unschedulable:
                 pod.ready_at, pod.failure = self.now + timedelta(seconds=self.startup_seconds), None
 
-    def _fill(self, arm: Arm) -> None:
+    def _fill(self, slot: Slot, arm: Arm) -> None:
         alive = [pod for pod in arm.pods if pod.deleting_until is None]
         missing = arm.replicas - len(alive)
         if self.quota is not None and missing > 0 and len(self.pods()) + missing > self.quota:
@@ -505,9 +510,7 @@ class World:
         for _ in range(missing):
             self._serial += 1
             full = len(self.pods()) >= self.capacity
-            ready = (
-                None if full or arm.role in self.broken_roles else self.now + timedelta(seconds=self.startup_seconds)
-            )
+            ready = None if full or self._broken(slot, arm) else self.now + timedelta(seconds=self.startup_seconds)
             node = self._place(arm)
             arm.pods.append(Pod(f"p{self._serial:03d}", self.now, ready, unschedulable=full, node=node))
         for pod in sorted(alive, key=lambda one: (one.ready_at is not None, one.name))[
@@ -596,7 +599,7 @@ class World:
         if arm.replicas == 0:
             arm.node = intent.node
         arm.replicas = intent.replicas
-        self._fill(arm)
+        self._fill(slot, arm)
 
     def _place(self, arm: Arm) -> str:
         taken = {pod.node for (_, bench), one in self.arms.items() if bench for pod in one.pods}
@@ -621,12 +624,12 @@ class World:
             self.writes += 1
 
     def _delete_pod(self, uid: str) -> None:
-        for arm in self.arms.values():
+        for slot, arm in self.arms.items():
             for pod in arm.pods:
                 if pod.uid == uid and pod.deleting_until is None:
                     pod.deleting_until = self.now + timedelta(seconds=self.drain_seconds)
                     self.writes += 1
-            self._fill(arm)
+            self._fill(slot, arm)
 
     def story(self) -> str:
         """Decisions so far, for failure messages."""

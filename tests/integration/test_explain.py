@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helm_python import Chart
 from specfleet.api import labels, names
 from specfleet.api.base import API_VERSION
 from specfleet.api.status import Phase
@@ -28,6 +29,9 @@ from tests.telemetry.test_real_prometheus import BINARY, exposed, prometheus, un
 pytestmark = pytest.mark.integration
 
 NAMESPACE = "explained"
+CHART = Path(__file__).parents[2] / "charts" / "specfleet"
+RBAC_GROUP = "rbac.authorization.k8s.io"
+RBAC = f"{RBAC_GROUP}/v1"
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +78,8 @@ def explain(
     monkeypatch.setenv("PATH", f"{kubectl_binary().parent}:{os.environ['PATH']}")
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main(["explain", *words, "--kubeconfig", str(server.plane.kubeconfig)])
+    def run(*words: str, kubeconfig: Path = server.plane.kubeconfig) -> tuple[int, str, str]:
+        code = main(["explain", *words, "--kubeconfig", str(kubeconfig)])
         return (code, *capsys.readouterr())
 
     return run
@@ -122,6 +126,109 @@ def test_past_verdicts_are_recomputed_from_the_evidence_in_the_cluster(
     assert found["Judge"]["outcome"] == "AGREES"
     assert found["StartCanary"]["outcome"] == "AGREES"
     assert found["Promote"]["outcome"] == "CANNOT_TELL"
+
+
+VIEWER = "viewer@example.com"
+MISSING = (
+    ("pods", "may not list pods in namespace explained"),
+    ("deployments", "may not list deployments.apps in namespace explained"),
+    ("jobs", "may not list jobs.batch in namespace explained"),
+    ("controllerrevisions", "may not list controllerrevisions.apps in namespace explained"),
+    ("speculativebenchmarks", "may not list speculativebenchmarks.specfleet.dev in namespace explained"),
+)
+
+
+def _view_rules() -> list[Object]:
+    """What the chart and Kubernetes itself add to the cluster role `view` (no controller of this server joins them)."""
+    with Chart.load(CHART) as chart:
+        texts = chart.render(values={"image": {"repository": "x"}}, name="specfleet", namespace="operators")
+    manifests = [text for path, text in texts.items() if path.endswith(".yaml")]
+    rendered = [one for text in manifests for one in yaml.safe_load_all(text) if one and one["kind"] == "ClusterRole"]
+    (own,) = [
+        one for one in rendered if "rbac.authorization.k8s.io/aggregate-to-view" in one["metadata"].get("labels", {})
+    ]
+    rules: list[Object] = own["rules"]
+    return rules
+
+
+@pytest.fixture
+def viewer(
+    stored: Object, server: Server, tmp_path: Path, explain: Callable[..., tuple[int, str, str]]
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Runs the command as a user who has the cluster role `view` in the namespace, less what is named."""
+    config = yaml.safe_load(server.plane.kubeconfig.read_text())
+    for one in config["users"]:
+        one["user"]["as"] = VIEWER
+    path = tmp_path / "viewer.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    built_in = server.get("clusterrole", "system:aggregate-to-view")["rules"]
+
+    def run(*words: str, less: str = "", everywhere: bool = False) -> tuple[int, str, str]:
+        rules = []
+        for rule in [*built_in, *_view_rules()]:
+            left = [one for one in rule["resources"] if one != less]
+            rules += [{**rule, "resources": left}] if left else []
+        role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "as-viewer"}, "rules": rules}
+        assert server.run("apply", "-f", "-", stdin=role).returncode == 0
+        bound = {"roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "as-viewer"}}
+        bound["subjects"] = [{"kind": "User", "name": VIEWER, "apiGroup": RBAC_GROUP}]  # type: ignore[assignment]
+        kind = "ClusterRoleBinding" if everywhere else "RoleBinding"
+        metadata = {"name": "as-viewer"} if everywhere else {"name": "as-viewer", "namespace": NAMESPACE}
+        server.run("delete", "clusterrolebinding", "as-viewer", "--ignore-not-found")
+        assert (
+            server.run(
+                "apply", "-f", "-", stdin={"apiVersion": RBAC, "kind": kind, "metadata": metadata, **bound}
+            ).returncode
+            == 0
+        )
+        probe = ["auth", "can-i", "list", less or "pods", "-n", NAMESPACE, f"--as={VIEWER}"]
+        until(lambda said: said.strip() == ("no" if less else "yes"), lambda: server.run(*probe).stdout)
+        return explain(*words, kubeconfig=path)
+
+    yield run
+    for kind in ("clusterrolebinding", "clusterrole"):
+        server.run("delete", kind, "as-viewer", "--ignore-not-found")
+    server.run("delete", "rolebinding", "as-viewer", "-n", NAMESPACE, "--ignore-not-found")
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["in one namespace", "in all namespaces"])
+def test_who_may_only_view_gets_the_explanation(
+    everywhere: bool, world: World, viewer: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, told, said = viewer(world.name, "-n", NAMESPACE, "-o", "json", everywhere=everywhere)
+    assert code == 0, said
+    one = json.loads(told)
+    assert one["phase"] == "Speculative"
+    gates = {gate["name"]: gate for gate in one["gates"]}
+    assert gates["fleet breaker closed"]["met"] is (True if everywhere else None)
+    refused = [note for note in one["notes"] if "may not" in note]
+    wanted = f"{VIEWER} may not list speculativedeployments.specfleet.dev in all namespaces"
+    assert [wanted in note for note in refused] == ([] if everywhere else [True])
+    code, told, said = viewer(world.name, "-n", NAMESPACE, "--replay", "-o", "json", everywhere=everywhere)
+    assert code == 0, said
+    assert {one["record"]["action"]: one["outcome"] for one in json.loads(told)["decisions"]}["Judge"] == "AGREES"
+
+
+@pytest.mark.parametrize(("less", "note"), MISSING, ids=[less for less, _ in MISSING])
+def test_a_right_that_is_missing_is_told_in_words_and_the_rest_is_explained(
+    less: str, note: str, world: World, viewer: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, told, said = viewer(world.name, "-n", NAMESPACE, "-o", "json", less=less)
+    assert code == 0, said
+    one = json.loads(told)
+    assert any(note in found for found in one["notes"]), one["notes"]
+    assert one["phase"] == "Speculative"
+    assert "no pod of any arm answers" not in one["serves"]
+    assert viewer(world.name, "-n", NAMESPACE, "--replay", less=less)[0] == 0
+
+
+def test_who_may_not_read_the_deployment_itself_is_told_which_right_is_missing(
+    world: World, viewer: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, told, said = viewer(world.name, "-n", NAMESPACE, less="speculativedeployments")
+    assert (code, told) == (2, "")
+    assert f"{VIEWER} may not get speculativedeployments.specfleet.dev in namespace {NAMESPACE}" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ WARNING_ACTIONS = frozenset(
         "RefuseCandidate",
         "RefuseModel",
         "RefuseRevision",
+        "Rescue",
         "RestartProbeFailed",
         "RollBack",
         "RolledBack",

@@ -255,6 +255,15 @@ class Investigation(StatusModel):
     stage_since: datetime | None = Field(None, description="When the stage began.")
 
 
+class SharedCause(StatusModel):
+    """A finding about the promoted arm that the plain arm was seen to share."""
+
+    signal: str = Field(description="What was found, for example TimePerOutputTokenRegression.")
+    unclear_since: datetime | None = Field(
+        None, description="Since when no plain pod can tell any more; absent: it is seen to be shared now."
+    )
+
+
 class LoadPoint(StatusModel):
     """Latency of one arm at one load, as calibrated: what its own history says is normal there."""
 
@@ -342,6 +351,11 @@ class DeploymentStatus(StatusModel):
         default_factory=list, max_length=48, description="Result of the last benchmark, cell by cell."
     )
     investigation: Investigation | None = None
+    shared_causes: list[SharedCause] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Findings that the plain arm shares, remembered for as long as its pods take to come back.",
+    )
     calibration: Calibration | None = None
     attempts: AttemptStatus | None = None
     rollback_counts: bool = Field(True, description="Whether the roll-back in flight uses up an attempt.")

@@ -12,6 +12,8 @@ from specfleet.cli.picture import Picture
 from specfleet.decide.gates import Gate, Source, action_gates, attempt_gates
 from specfleet.decide.observation import Observation
 from specfleet.decide.outlook import Option, options, phase_gates
+from specfleet.decide.shared_cause import remembered
+from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import WatchReport
 from specfleet.decide.ways import Way, ways
 
@@ -72,6 +74,7 @@ def explain(seen: Picture, decisions: int, asked: WatchReport | None = None) -> 
     """The explanation of a picture. `asked`: what Prometheus says; `decisions`: how many of the last to show."""
     obs = seen.obs if asked is None else replace(seen.obs, watch=asked)
     unknown = seen.unknown if asked is None else seen.unknown - {Source.WATCH}
+    obs = remembered(Turn(obs, seen.status))
     owner, status = obs.deployment, seen.status
     gates = _shown(owner, phase_gates(obs, status), unknown)
     listed = {one.gate.name for one in gates}

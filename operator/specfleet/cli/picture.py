@@ -77,14 +77,26 @@ def read_cluster(name: str, namespace: str | None, flags: Sequence[str]) -> Read
     asked = [[",".join(_plural(kind) for kind in CHILDREN), "-l", selector]]
     if owner.spec.traffic.parent_refs:
         asked.append([_plural(kinds.HTTP_ROUTE), "-l", selector])
+    if owner.spec.template.multi_node is not None:
+        asked.append([_plural(kinds.LEADER_WORKER_SET), "-l", selector])
     maps = referenced_config_maps(owner.spec.template, tuple(owner.spec.engine.env))
     asked += [["configmaps", one] for one in maps]
-    found = list(own)
-    for words in asked:
+    found, refused = list(own), set[str]()
+    while asked:
+        words = asked.pop(0)
         try:
             found += kubectl_get(words, owner.namespace, flags)
         except UnusableInputError as error:
-            notes.append(str(error))
+            kinds_asked, *rest = words
+            single = kinds_asked.split(",")
+            if len(single) == 1:
+                notes.append(str(error))
+                refused.add(kinds_asked)
+            # One kind that is refused must not hide the others.
+            asked = [[one, *rest] for one in single if len(single) > 1] + asked
+    if refused & {_plural(kinds.DEPLOYMENT), _plural(kinds.POD)}:
+        # Arms without their pods would look as if nothing served: then those that status counts are shown.
+        found = [one for one in found if one.get("kind") not in (kinds.DEPLOYMENT.kind, kinds.POD.kind)]
     # Only where there must be some: kubectl fails for a kind that the cluster does not have.
     if _spans_nodes(owner, found):
         try:
@@ -93,8 +105,8 @@ def read_cluster(name: str, namespace: str | None, flags: Sequence[str]) -> Read
             notes.append(str(error))
     try:
         others = kubectl_get([plural, "-A"], None, flags)
-    except UnusableInputError:
-        notes.append("other namespaces cannot be read: whether the fleet's breaker is open is not known")
+    except UnusableInputError as error:
+        notes.append(f"whether the fleet's breaker is open is not known: {error}")
         return Read(tuple(found), owner.namespace, False, tuple(notes))
     found += [one for one in others if one["metadata"].get("uid") != owner.metadata.get("uid")]
     return Read(tuple(found), owner.namespace, True, tuple(notes))

@@ -18,6 +18,7 @@ from specfleet.cli.verify import recompute
 from specfleet.controller.wanted import WantedArms
 from specfleet.decide.breaker import BY_PERSON
 from specfleet.decide.observation import WantedArm
+from specfleet.decide.stranded import NOTHING_ELSE_SERVES
 from specfleet.decide.turn import COUNTED
 from specfleet.telemetry.servers import MetricsServer
 
@@ -47,6 +48,7 @@ BY_KUBERNETES = (
     "EngineMoved",
     "GpusDiffer",
     "BaselineUnstable",
+    NOTHING_ELSE_SERVES,
 )
 """Reasons that rest on what pods showed: Kubernetes keeps no past."""
 ASKED_FOR = (*BY_PERSON, "CommandRetry", "CommandRebenchmark")

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,10 @@ from specfleet.api.status import DecisionRecord
 
 JUDGE = "Judge"
 """DecisionRecord.action of a verdict; later actions name the same evidence with reasons of their own."""
+_FORBIDDEN = re.compile(
+    r'User "([^"]+)" cannot (\w+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?'
+)
+"""As kube-apiserver words a request that no role allows."""
 Model = TypeVar("Model", SpeculativeDeployment, evidence_kind.SpeculativeBenchmark)
 
 
@@ -100,8 +105,21 @@ def kubectl_get(words: Sequence[str], namespace: str | None, flags: Sequence[str
     asked = [kubectl, *flags, "get", *words, *place, "-o", "json"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
-        raise UnusableInputError(f"kubectl get {' '.join(words)} failed: {answer.stderr.strip()}")
+        raise UnusableInputError(_refusal(answer.stderr) or f"kubectl get {' '.join(words)}: {answer.stderr.strip()}")
     return list(_flatten([json.loads(answer.stdout)]))
+
+
+def _refusal(said: str) -> str:
+    """Which right is missing, and who gives it; "" when the API server refused something else."""
+    found = _FORBIDDEN.search(said)
+    if found is None:
+        return ""
+    user, verb, resource, group, namespace = found.groups()
+    place = f"in namespace {namespace}" if namespace else "in all namespaces"
+    return (
+        f"{user} may not {verb} {resource}{f'.{group}' if group else ''} {place}: "
+        f"the cluster role `view` may ({'a RoleBinding there' if namespace else 'a ClusterRoleBinding'} gives it)"
+    )
 
 
 def _flatten(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:

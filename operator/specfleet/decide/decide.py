@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, ArmStatus, DeploymentStatus, Phase
-from specfleet.decide import budget, measure, preflight
+from specfleet.decide import budget, measure, preflight, shared_cause
 from specfleet.decide.commands import answer_command
 from specfleet.decide.conditions import conditions, serving_pods
 from specfleet.decide.evidence_pairs import request_probes
@@ -50,7 +50,8 @@ def decide(obs: Observation) -> Plan:
     turn.set(actions=budget.recent_actions(turn.status.actions, obs.now))
     _bound_pairs(turn)
     preflight.record_answer(turn)
-    turn.obs = obs = preflight.screened(obs, turn.status)
+    turn.obs = preflight.screened(obs, turn.status)
+    turn.obs = obs = shared_cause.remembered(turn)
     follow_spec(turn)
     answer_command(turn)
     for _ in range(MOVES_PER_TURN):

@@ -70,16 +70,8 @@ def _deploying(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
     waiting = next((pod for pod in arm.pods if pod.failure or pod.proof_message), None) if arm else None
     note = (waiting.failure or waiting.proof_message) if waiting else ""
     serving = len(arm.serving) if arm else 0
-    refusal = obs.baseline.refusals[0] if obs.baseline.refusals else None
     gates = (
-        Gate(
-            GateName.USABLE,
-            refusal is None,
-            refusal.reason if refusal else "usable",
-            "usable",
-            Source.SPEC,
-            note=f"{refusal.field_path}: {refusal.message}. {refusal.remedy}" if refusal else "",
-        ),
+        _usable(obs),
         Gate(GateName.PROVEN, serving >= needs, serving, needs, Source.PODS, "pods", note=note),
     )
     if first:
@@ -87,6 +79,18 @@ def _deploying(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
     mode = obs.spec.remedies.on_change
     tried = Gate(GateName.ON_CHANGE, mode != "Hold", mode, "Rebenchmark or Canary", Source.SPEC)
     return (*gates, pause_gate(obs), tried, *_measuring(obs, status))
+
+
+def _usable(obs: Observation) -> Gate:
+    refusal = obs.baseline.refusals[0] if obs.baseline.refusals else None
+    return Gate(
+        GateName.USABLE,
+        refusal is None,
+        refusal.reason if refusal else "usable",
+        "usable",
+        Source.SPEC,
+        note=f"{refusal.field_path}: {refusal.message}. {refusal.remedy}" if refusal else "",
+    )
 
 
 def _baseline(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
@@ -100,11 +104,11 @@ def _baseline(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
         note="" if obs.spec.speculation is not None else "spec.speculation is not set",
     )
     queue = (queue_gate(obs),) if obs.fleet.benchmarks_at_once is not None else ()
-    return (left, pause_gate(obs), breaker_gate(obs), *trial_gates(obs, status), *queue)
+    return (left, _usable(obs), pause_gate(obs), breaker_gate(obs), *trial_gates(obs, status), *queue)
 
 
 def _benchmarking(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
-    return (pause_gate(obs), *_measuring(obs, status))
+    return (_usable(obs), pause_gate(obs), *_measuring(obs, status))
 
 
 def _measuring(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:

@@ -6,7 +6,7 @@ from specfleet.decide.conclusions import conclude, refuse_candidate
 from specfleet.decide.duration import plan_in_words
 from specfleet.decide.evidence import BenchmarkVerdict
 from specfleet.decide.three_way import CHANGE_PAIRS, Serve
-from specfleet.decide.trials import best_passed, confirm, is_search, next_candidate, progress_of, qualify, round_over
+from specfleet.decide.trials import next_run, progress_for, progress_of, round_over
 from specfleet.decide.turn import Turn
 
 
@@ -99,18 +99,15 @@ def proposers_measured(turn: Turn) -> bool:
 
 def _start_next(turn: Turn) -> bool:
     """Begin what has to be measured next, if anything has."""
-    candidate, winner = next_candidate(turn), best_passed(turn)
-    if candidate is not None:
-        progress = qualify(turn, candidate)
-    elif winner is not None and is_search(turn) and not winner[0].confirmed:
-        candidate = winner[1]
-        progress = confirm(turn, candidate)
-    else:
+    run = next_run(turn)
+    if run is None:
         return False
+    purpose, candidate = run
+    progress = progress_for(turn, candidate, purpose)
     if progress.round_pairs is None and progress.pairs_done == 0:
         plan = plan_in_words(turn.spec, measure.side_by_side(turn.obs), progress.pairs_planned)
         said = f"{candidate.label} on the changed engine against plain decoding: {plan}"
-        turn.decide("StartBenchmark", progress.purpose, said)
+        turn.decide("StartBenchmark", purpose, said)
     turn.set(benchmark=progress)
     turn.look_again(2)
     return True

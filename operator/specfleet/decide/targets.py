@@ -6,6 +6,7 @@ from specfleet.api.status import DeploymentStatus, Phase, RevisionStatus
 from specfleet.decide.exchange import Room
 from specfleet.decide.faults import no_room
 from specfleet.decide.observation import Observation
+from specfleet.decide.stranded import rescue
 
 CONTROL_SHARE = 1 / 8
 """Share of pods that stay plain after promotion (at least one): +12 % of the GPUs of 8 replicas (design, room)."""
@@ -64,12 +65,26 @@ def target(obs: Observation, status: DeploymentStatus) -> dict[str, int]:
     spec, stable = obs.spec, status.stable
     if stable is None:
         return {} if obs.baseline.refusals else {obs.baseline.fingerprint: spec.replicas}
+    if rescue(obs, status):
+        return _rescuing(obs, status)
     if status.phase is Phase.CANARY and status.candidate is not None and status.step is not None:
         return canary(spec, stable, status.candidate, status.step)
     investigation = status.investigation
     if status.phase is Phase.INVESTIGATING and investigation is not None and investigation.stage == "Attribute":
         return attributing(spec, stable)
     return promoted(spec, stable, control_replicas(spec))
+
+
+def _rescuing(obs: Observation, status: DeploymentStatus) -> dict[str, int]:
+    """What answers stays; the rest is for the changed engine, or in Deploying for the pods that may yet come up.
+
+    Pods that only die must not hold the room that the changed engine needs.
+    """
+    assert status.stable is not None
+    grows = status.candidate if status.phase is Phase.CANARY and status.candidate else status.stable.baseline
+    kept = {arm.fingerprint: len(arm.serving) for arm in obs.arms if arm.serving and arm.fingerprint != grows}
+    least = 1 if status.phase is Phase.CANARY else 0
+    return {**kept, grows: max(least, obs.spec.replicas - sum(kept.values()))}
 
 
 def room(obs: Observation) -> Room:

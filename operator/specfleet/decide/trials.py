@@ -37,6 +37,25 @@ def best_passed(turn: Turn) -> tuple[TrialStatus, WantedArm] | None:
     return next(((one, arm) for one, arm in found if arm is not None and not arm.refusals), None)
 
 
+def next_run(turn: Turn) -> tuple[str, WantedArm] | None:
+    """Purpose and candidate of what has to be measured next; None: nothing, or a winner that needs no confirmation."""
+    candidate, winner = next_candidate(turn), best_passed(turn)
+    if candidate is not None:
+        return "Qualify", candidate
+    if winner is not None and is_search(turn) and not winner[0].confirmed:
+        return "Confirm", winner[1]
+    return None
+
+
+def progress_for(turn: Turn, candidate: WantedArm, purpose: str) -> BenchmarkProgress:
+    """Progress of a new benchmark, or of a candidate's next stretch of a search."""
+    if purpose == "Qualify":
+        return qualify(turn, candidate)
+    if purpose == "Confirm":
+        return confirm(turn, candidate)
+    return progress_of(turn, candidate, purpose, turn.spec.benchmark.pairs)
+
+
 def confirm(turn: Turn, candidate: WantedArm) -> BenchmarkProgress:
     """Progress of the winner's run on fresh pairs."""
     progress = progress_of(turn, candidate, "Confirm", turn.spec.benchmark.pairs)

@@ -7,6 +7,7 @@ from specfleet.api.status import DeploymentStatus, Phase
 from specfleet.decide.faults import CRASHES, RECENT_SECONDS, UNSCHEDULABLE_SECONDS
 from specfleet.decide.gates import fruitless_seconds
 from specfleet.decide.observation import Observation
+from specfleet.decide.stranded import rescue
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ def _from_canary(obs: Observation, status: DeploymentStatus) -> tuple[Way, ...]:
     following = Way(Phase.CANARY, f"all gates are met: step {step + 2} of {last + 1}")
     if step == last and status.candidate == obs.baseline.fingerprint:
         following = Way(Phase.BASELINE, "all gates are met: the changed engine serves")
+    elif rescue(obs, status):
+        following = Way(Phase.BASELINE, "nothing else answers: the changed engine takes over with its first pod")
     elif step == last:
         following = Way(Phase.SPECULATIVE, "all gates are met: promoted")
     hours = max(0.0, rollout.no_traffic_timeout_seconds - fruitless_seconds(obs, status)) / 3600

@@ -21,6 +21,10 @@ def benchmarking(turn: Turn) -> None:
     if progress is None or candidate is None or candidate.refusals:
         resume(turn, "CandidateGone")
         return
+    if turn.obs.baseline.refusals:
+        # What the cluster begins to refuse can be measured no more; its pods would hold their GPUs for nothing.
+        resume(turn, turn.obs.baseline.refusals[0].reason)
+        return
     if turn.spec.paused:
         return
     if turn.spec.capacity.max_extra_replicas == 0:

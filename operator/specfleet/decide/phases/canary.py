@@ -9,6 +9,7 @@ from specfleet.decide.phases.resting import hold
 from specfleet.decide.phases.speculative import guard_beside_trial
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import rollback_allowed, start_rollback
+from specfleet.decide.stranded import NOTHING_ELSE_SERVES, rescue, stranded
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import USABLE_ANSWERS, Answer, Attribution, Severity, Signal, Stage
@@ -23,7 +24,7 @@ def canary(turn: Turn) -> None:
     if turn.status.candidate is None or turn.status.step is None or turn.status.stable is None:
         resume(turn, "CandidateGone")
         return
-    if guard_beside_trial(turn) or _aborted(turn) or turn.spec.paused:
+    if guard_beside_trial(turn) or _rescued(turn) or _aborted(turn) or turn.spec.paused:
         return
     if turn.obs.fleet.breaker_open:
         turn.look_again(30)
@@ -35,6 +36,18 @@ def canary(turn: Turn) -> None:
             turn.look_again(3)
         return
     _judge_step(turn)
+
+
+def _rescued(turn: Turn) -> bool:
+    """The changed engine takes over without a comparison where nothing else answers."""
+    if not _is_revision_trial(turn) or turn.spec.paused:
+        return False
+    lost, candidate = stranded(turn.obs, turn.status), turn.obs.arm(turn.status.candidate)
+    if candidate is None or not candidate.serving or (lost is None and not rescue(turn.obs, turn.status)):
+        return False
+    why = f": {lost.message}" if lost is not None else ""
+    promote(turn, f"no pod of the stable arms answers any more, and this one does{why}", None)
+    return True
 
 
 def _aborted(turn: Turn) -> bool:
@@ -120,7 +133,7 @@ def _next_step(turn: Turn, message: str) -> None:
     promote(turn, message)
 
 
-def promote(turn: Turn, message: str) -> None:
+def promote(turn: Turn, message: str, verdict: Verdict | None = Verdict.PASS) -> None:
     """The candidate becomes stable. What is normal for it is written down once, from the canary."""
     stable, candidate = turn.status.stable, turn.status.candidate
     assert stable is not None
@@ -128,14 +141,15 @@ def promote(turn: Turn, message: str) -> None:
     wanted = turn.obs.wanted(candidate)
     turn.set(holds=0)
     if wanted is not None and wanted.role is ArmRole.BASELINE:
-        turn.decide("AdoptRevision", "RevisionPassed", message, Verdict.PASS)
+        reason = "RevisionPassed" if verdict is Verdict.PASS else NOTHING_ELSE_SERVES
+        turn.decide("AdoptRevision", reason, message, verdict)
         adopted = RevisionStatus(name=turn.status.revision or "", baseline=candidate)
         turn.set(stable=adopted)
-        turn.enter(Phase.BASELINE, "RevisionPassed", candidate=None, step=None, step_since=None, calibration=None)
+        turn.enter(Phase.BASELINE, reason, candidate=None, step=None, step_since=None, calibration=None, benchmark=None)
         if not turn.obs.proposers:
             sum_up(turn, None, final=True)
         return
-    turn.decide("Promote", "CanaryPassed", message, Verdict.PASS)
+    turn.decide("Promote", "CanaryPassed", message, verdict)
     turn.act()
     turn.set(
         stable=RevisionStatus(name=turn.status.revision or "", baseline=stable.baseline, speculative=candidate),

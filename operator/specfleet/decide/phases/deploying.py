@@ -7,6 +7,7 @@ from specfleet.decide.phases.resting import hold
 from specfleet.decide.phases.speculative import guard_beside_trial
 from specfleet.decide.resume import resume
 from specfleet.decide.revision_trial import proposers_measured, screened
+from specfleet.decide.stranded import NOTHING_ELSE_SERVES, rescue, stranded
 from specfleet.decide.turn import Turn
 
 
@@ -56,10 +57,21 @@ def _next(turn: Turn) -> None:
     if turn.spec.capacity.max_extra_replicas == 0:
         turn.enter(Phase.CANARY, "RevisionTrial", candidate=wanted.fingerprint, benchmark=None, step=0, step_since=None)
         return
-    if turn.status.benchmark is not None or (bench is not None and bench.serving):
+    answers = bench is not None and bool(bench.serving)
+    full = no_room(bench, turn.obs.now)
+    lost = stranded(turn.obs, turn.status)
+    if lost is not None and turn.status.phase_reason != NOTHING_ELSE_SERVES:
+        turn.decide("Rescue", NOTHING_ELSE_SERVES, f"no pod of the stable arms answers any more: {lost.message}")
+        turn.set(phase_reason=NOTHING_ELSE_SERVES, benchmark=None)
+    if rescue(turn.obs, turn.status) and (answers or full is not None):
+        # The canary adopts it as soon as a pod of its own serves; dead pods make room for that one.
+        turn.decide("TryRevision", NOTHING_ELSE_SERVES, "the changed engine takes over as soon as a pod of it serves")
+        fields = {"candidate": wanted.fingerprint, "benchmark": None, "step": 0, "step_since": None}
+        turn.enter(Phase.CANARY, NOTHING_ELSE_SERVES, **fields)
+        return
+    if turn.status.benchmark is not None or answers:
         _measured(turn)
         return
-    full = no_room(bench, turn.obs.now)
     if full is not None:
         hold(turn, full.reason, f"{full.message}; capacity.maxExtraReplicas: 0 lets serving pods make room for it")
         return

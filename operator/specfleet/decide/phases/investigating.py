@@ -157,7 +157,8 @@ def _rebenchmark(turn: Turn, case: Investigation) -> None:
     """Measure the suspect cells again on fresh pods."""
     stable = turn.status.stable
     wanted = turn.obs.wanted(stable.speculative) if stable else None
-    if not turn.spec.remedies.rebenchmark or turn.spec.capacity.max_extra_replicas == 0 or wanted is None:
+    refused = bool(turn.obs.baseline.refusals)
+    if not turn.spec.remedies.rebenchmark or turn.spec.capacity.max_extra_replicas == 0 or wanted is None or refused:
         _close(turn, "NotMeasured", f"{case.message}; a re-benchmark is not possible here: a person has to look")
         return
     if turn.status.benchmark is None:

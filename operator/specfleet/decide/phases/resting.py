@@ -11,7 +11,7 @@ from specfleet.decide.observation import WantedArm
 from specfleet.decide.phases.speculative import guard_beside_trial
 from specfleet.decide.resume import resume
 from specfleet.decide.traffic import follow_traffic, try_again_on_other_traffic
-from specfleet.decide.trials import best_passed, confirm, is_search, next_candidate, progress_of, qualify
+from specfleet.decide.trials import best_passed, next_candidate, next_run, progress_for
 from specfleet.decide.turn import Turn
 from specfleet.decide.units import measured_spec
 
@@ -29,18 +29,15 @@ def baseline(turn: Turn) -> None:
         return
     follow_traffic(turn)
     try_again_on_other_traffic(turn)
-    candidate, winner = next_candidate(turn), best_passed(turn)
-    if (candidate is None and winner is None) or turn.spec.paused or turn.obs.fleet.breaker_open:
+    run, winner = next_run(turn), best_passed(turn)
+    if (run is None and winner is None) or turn.spec.paused or turn.obs.fleet.breaker_open:
         return
-    if not _may_start(turn):
+    if turn.obs.baseline.refusals or not _may_start(turn):
         return
-    confirmation = candidate is None and winner is not None and is_search(turn) and not winner[0].confirmed
-    if (candidate is not None or confirmation) and _queued(turn):
+    if run is not None and _queued(turn):
         return
-    if candidate is not None:
-        start_benchmark(turn, candidate, "Qualify")
-    elif winner is not None and confirmation:
-        start_benchmark(turn, winner[1], "Confirm")
+    if run is not None:
+        start_benchmark(turn, run[1], run[0])
     elif winner is not None:
         _start_canary(turn, winner[0])
 
@@ -95,13 +92,7 @@ def has_trial(turn: Turn) -> bool:
 
 def start_benchmark(turn: Turn, candidate: WantedArm, purpose: str, cells: tuple[str, ...] = ()) -> None:
     """Begin a benchmark, or a candidate's next stretch of a search."""
-    if purpose == "Qualify":
-        progress = qualify(turn, candidate)
-    elif purpose == "Confirm":
-        progress = confirm(turn, candidate)
-    else:
-        progress = progress_of(turn, candidate, purpose, turn.spec.benchmark.pairs)
-    progress = progress.model_copy(update={"cells": list(cells)})
+    progress = progress_for(turn, candidate, purpose).model_copy(update={"cells": list(cells)})
     if progress.round_pairs is None and progress.pairs_done == 0:
         # Stretches of a search are told at the end of each round, not one by one.
         message = f"{candidate.label} against plain decoding: "

@@ -1,0 +1,124 @@
+"""States that do not end by themselves: they end at once where they should, say so, and a changed spec leads out."""
+
+import pytest
+from specfleet.alerts.derive import NOTHING_SERVES, STALLED, alerts_for
+from specfleet.api.conditions import ConditionStatus, ConditionType
+from specfleet.api.status import Phase, Verdict
+from specfleet.engine.findings import Finding, Severity
+
+from tests.decide.test_road import NEW_ENGINE, OTHER_PROPOSER, crash, promoted
+from tests.decide.world import World
+
+GONE = Finding("ConfigMapMissing", Severity.REFUSE, "spec.template", "ConfigMapMissing", "cm is gone", "make it", "x")
+RUNBOOKS = "https://docs.example.com/{alert}"
+
+
+def fired(world: World) -> dict[str, str]:
+    """Runbook and reason of what fires, by the alert's name."""
+    return {one.name: f"{one.runbook_url} {one.labels['reason']}" for one in alerts_for(world.deployment(), RUNBOOKS)}
+
+
+def bench_pods(world: World) -> int:
+    return sum(arm.replicas for (_, bench), arm in world.arms.items() if bench)
+
+
+# --- the cluster begins to refuse what is being measured --------------------------------------------------------------
+
+
+def measuring() -> World:
+    world = World()
+    assert world.run(3600, until=lambda one: one.job is not None)
+    return world
+
+
+def measuring_a_change() -> World:
+    world = promoted()
+    world.change(engine=NEW_ENGINE)
+    assert world.run(3600, until=lambda one: one.job is not None and one.job.purpose == "Change")
+    return world
+
+
+@pytest.mark.parametrize("make", [measuring, measuring_a_change], ids=["a proposer", "a changed engine"])
+def test_a_refusal_in_the_middle_of_a_benchmark_ends_it_in_the_same_turn(make: object) -> None:
+    world: World = make()  # type: ignore[operator]
+    world.refusals = (GONE,)
+    world.reconcile()
+    assert bench_pods(world) == 0
+    assert world.job is None
+    before = len(world.decisions())
+    world.run(3600)
+    assert len(world.decisions()) == before, "nothing is begun that cannot be carried through"
+    assert world.condition(ConditionType.STALLED).reason == "ConfigMapMissing"
+    assert fired(world)[STALLED] == "https://docs.example.com/SpecfleetStalled ConfigMapMissing"
+    assert world.serving_total() == 4
+    world.refusals = ()
+    assert world.run(7200, until=lambda one: one.phase is Phase.SPECULATIVE and not bench_pods(one)), world.story()
+    assert not world.lost
+
+
+# --- a roll-back that cannot end --------------------------------------------------------------------------------------
+
+
+def blocked(**changes: object) -> World:
+    """The promoted arm is slower than plain decoding, and plain pods crash at their start for ever."""
+    world = promoted(**changes)
+    world.broken_arms = frozenset({world.plain})
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (1.1, 1.3)
+    world.run_to(Phase.ROLLING_BACK)
+    world.comparison, world.comparison_ratio = Verdict.PASS, (0.5, 0.6)
+    world.run(600)
+    assert world.phase is Phase.ROLLING_BACK
+    return world
+
+
+ONE = {"replicas": 1, "capacity": {"maxExtraReplicas": 1}}
+
+
+@pytest.mark.parametrize("changes", [{}, {"replicas": 2}, ONE], ids=["four pods", "two pods", "one pod"])
+def test_a_roll_back_that_cannot_end_keeps_what_serves_and_wakes_somebody(changes: dict[str, object]) -> None:
+    world = blocked(**changes)
+    assert world.serving_total() > 0
+    stalled = world.condition(ConditionType.STALLED)
+    assert (stalled.status, stalled.reason) == (ConditionStatus.TRUE, "BothArmsFail")
+    assert fired(world)[STALLED] == "https://docs.example.com/SpecfleetStalled BothArmsFail"
+    world.run(2 * 3600)
+    assert world.serving_total() > 0
+    assert STALLED in fired(world)
+    assert not world.lost
+
+
+@pytest.mark.parametrize("changes", [{}, {"replicas": 2}, ONE], ids=["four pods", "two pods", "one pod"])
+def test_a_corrected_engine_leads_out_of_a_roll_back_that_cannot_end(changes: dict[str, object]) -> None:
+    world = blocked(**changes)
+    world.change(engine=NEW_ENGINE)
+    assert world.run(2 * 3600, until=lambda one: bool(one.decisions("AdoptRevision"))), world.story()
+    assert world.run(3600, until=lambda one: one.serving_total() >= one.spec["replicas"]), world.story()
+    assert world.condition(ConditionType.STALLED).status is ConditionStatus.FALSE
+    assert not world.lost
+
+
+def test_another_proposer_alone_does_not_mend_the_plain_arm_and_the_alert_goes_on() -> None:
+    world = blocked()
+    world.change(speculation=OTHER_PROPOSER)
+    world.run(3600)
+    assert world.phase is Phase.ROLLING_BACK
+    assert world.serving_total() > 0
+    assert STALLED in fired(world)
+    world.heal()
+    assert world.run(7200, until=lambda one: one.phase is Phase.SPECULATIVE), world.story()
+
+
+@pytest.mark.parametrize("changes", [{}, ONE], ids=["four pods", "one pod"])
+def test_a_corrected_engine_takes_over_where_no_pod_of_the_old_one_answers(changes: dict[str, object]) -> None:
+    """There is nothing to compare it with, and waiting for a comparison would leave the users without any answer."""
+    world = promoted(**changes)
+    old = {one for one, _ in world.arms}
+    world.broken_arms = frozenset({*old, world.plain})
+    crash(world, world.drafted)
+    world.run(900)
+    assert world.serving_total() == 0
+    assert NOTHING_SERVES in fired(world)
+    world.change(engine=NEW_ENGINE)
+    assert world.run(3600, until=lambda one: bool(one.decisions("AdoptRevision"))), world.story()
+    assert world.run(600, until=lambda one: one.serving_total() >= one.spec["replicas"]), world.story()
+    assert NOTHING_SERVES not in fired(world)
