@@ -7,7 +7,7 @@ from specfleet.api.status import Phase, Verdict
 from specfleet.engine.findings import Finding, Severity
 
 from tests.decide.test_road import NEW_ENGINE, OTHER_PROPOSER, crash, promoted
-from tests.decide.world import World
+from tests.decide.world import World, spec_of
 
 GONE = Finding("ConfigMapMissing", Severity.REFUSE, "spec.template", "ConfigMapMissing", "cm is gone", "make it", "x")
 RUNBOOKS = "https://docs.example.com/{alert}"
@@ -122,3 +122,21 @@ def test_a_corrected_engine_takes_over_where_no_pod_of_the_old_one_answers(chang
     assert world.run(3600, until=lambda one: bool(one.decisions("AdoptRevision"))), world.story()
     assert world.run(600, until=lambda one: one.serving_total() >= one.spec["replicas"]), world.story()
     assert NOTHING_SERVES not in fired(world)
+
+
+def test_one_restart_of_the_only_stable_pod_does_not_let_a_changed_engine_in_unproven() -> None:
+    """It comes back by itself; until then the trial's own pod answers as before."""
+    world = World(spec=spec_of(**ONE, speculation=None))
+    world.comparison = Verdict.INCONCLUSIVE
+    world.run_to(Phase.BASELINE)
+    serving = world.plain
+    world.change(engine=NEW_ENGINE)
+    assert world.run(7200, until=lambda one: one.status is not None and one.status.step_since is not None)
+    assert world.serving_total() == 2
+    crash(world, serving, restarts=1, out_of_memory=True)
+    world.reconcile()
+    assert world.phase is Phase.CANARY
+    assert not world.decisions("AdoptRevision")
+    crash(world, serving, out_of_memory=True)
+    world.reconcile()
+    assert world.decisions("AdoptRevision"), "a pod that dies again and again does not come back"

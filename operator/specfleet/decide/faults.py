@@ -50,6 +50,11 @@ def _crashes(pod: PodView, now: datetime) -> int:
     return CRASHES if again else 1
 
 
+def all_looping(arm: ArmView, now: datetime) -> bool:
+    """Whether every pod of an arm crashed twice within ten minutes; one that has ended once comes back by itself."""
+    return all(_crashes(pod, now) >= CRASHES for pod in arm.pods if not pod.deleting)
+
+
 def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> Fault | None:
     """Why an arm that should come up does not: it crashes, contradicts its spec, or takes too long."""
     if arm is None:

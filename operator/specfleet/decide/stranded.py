@@ -1,7 +1,7 @@
 """Nothing that is stable answers any more, and a changed engine could: the users come before the comparison."""
 
 from specfleet.api.status import DeploymentStatus, Phase
-from specfleet.decide.faults import Fault, crash_fault, no_room, start_fault
+from specfleet.decide.faults import Fault, all_looping, crash_fault, no_room, start_fault
 from specfleet.decide.observation import ArmView, Observation
 
 NOTHING_ELSE_SERVES = "NothingElseServes"
@@ -31,5 +31,7 @@ def _stable(obs: Observation, status: DeploymentStatus) -> list[ArmView]:
 
 
 def _fault(obs: Observation, arm: ArmView) -> Fault | None:
-    timeout = obs.spec.engine.startup_timeout_seconds
-    return crash_fault(arm, obs.now) or start_fault(arm, obs.now, timeout) or no_room(arm, obs.now)
+    crashed = crash_fault(arm, obs.now)
+    if crashed is not None:
+        return crashed if all_looping(arm, obs.now) else None
+    return start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds) or no_room(arm, obs.now)
