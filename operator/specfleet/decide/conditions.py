@@ -6,10 +6,21 @@ from datetime import datetime
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, merge_conditions
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
-from specfleet.decide.faults import Fault, no_room, route_fault, start_fault
+from specfleet.decide.faults import Fault, crash_fault, no_room, route_fault, start_fault
 from specfleet.decide.observation import ArmView, Observation
-from specfleet.decide.watch_report import USABLE_ANSWERS, Attribution, Stage
+from specfleet.decide.targets import target
+from specfleet.decide.watch_report import USABLE_ANSWERS, Attribution, Signal, Stage, Suspicion
 
+SETTLED = (
+    Phase.BASELINE,
+    Phase.BENCHMARKING,
+    Phase.SPECULATIVE,
+    Phase.ROLLED_BACK,
+    Phase.EXHAUSTED,
+    Phase.HELD,
+)
+MISSING_SECONDS = 600.0
+"""How long a pod may look for a node before a person is called: an autoscaler brings one within minutes."""
 REFUSED = (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD)
 
 
@@ -133,19 +144,49 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
     if status.stable is not None and not serving_pods(obs):
         return _true("NothingServes", "no pod of any arm answers")
     if status.phase is Phase.ROLLING_BACK and status.stable is not None:
-        plain = obs.arm(status.stable.baseline)
-        full = no_room(plain, obs.now)
-        if full is not None:
-            return _true("RollBackBlocked", f"the plain arm cannot take the traffic back: {full.message}")
-        fault = start_fault(plain, obs.now, obs.spec.engine.startup_timeout_seconds)
-        if fault is not None:
-            return _true("BothArmsFail", f"the plain arm does not come up either: {fault.message}")
+        # After the trial of another engine it is what was promoted that takes the traffic back.
+        for name in (status.stable.baseline, status.stable.speculative):
+            arm = obs.arm(name) if name != status.candidate else None
+            full = no_room(arm, obs.now)
+            which = "the plain arm" if name == status.stable.baseline else "the promoted arm"
+            if full is not None:
+                return _true("RollBackBlocked", f"{which} cannot take the traffic back: {full.message}")
+            fault = start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds)
+            if fault is not None:
+                return _true("BothArmsFail", f"{which} does not come up either: {fault.message}")
+    hung = next((one for one in obs.watch.suspicions if _hangs(one, status)), None)
+    if hung is not None:
+        return _true(hung.signal.value, hung.message)
+    missing = _missing(obs, status)
+    if missing is not None:
+        return _true(missing.reason, missing.message)
     unrouted = route_fault(obs.route, obs.now)
     if unrouted is not None:
         return _true(unrouted.reason, unrouted.message)
     if status.phase is Phase.DEPLOYING and status.stable is not None and obs.spec.remedies.on_change == "Hold":
         return _true("ChangeHeld", "spec.remedies.onChange is Hold: set it to Rebenchmark to try the changed engine")
     return _false("Progressing")
+
+
+def _hangs(finding: Suspicion, status: DeploymentStatus) -> bool:
+    """Pods are ready and generate nothing, and nothing follows: plain decoding is no better, or is all there is."""
+    told = finding.signal is Signal.NO_PROGRESS and finding.stage is Stage.CONFIRMED
+    plain = status.stable is not None and status.stable.speculative is None
+    return told and (finding.attribution is Attribution.SHARED or (plain and finding.attribution is Attribution.POD))
+
+
+def _missing(obs: Observation, status: DeploymentStatus) -> Fault | None:
+    """Why fewer pods serve than the spec asks for, where nothing is in flight that could end it."""
+    serving, wanted = serving_pods(obs), obs.spec.replicas
+    if status.phase not in SETTLED or serving >= wanted:
+        return None
+    goal = target(obs, status)
+    for arm in obs.arms:
+        if len(arm.serving) < goal.get(arm.fingerprint, 0):
+            fault = no_room(arm, obs.now, MISSING_SECONDS) or crash_fault(arm, obs.now)
+            if fault is not None:
+                return Fault(fault.reason, f"{serving} of {wanted} pods serve: {fault.message}")
+    return None
 
 
 def _reconciling(status: DeploymentStatus, stalled: _Said) -> _Said:

@@ -263,7 +263,8 @@ def _stalls(record: Record, seen_until: float, shares: ShareBank) -> list[Suspic
 
 def _stuck(record: Record, pods: Pods, seen_until: float) -> list[Suspicion]:
     least = max(STUCK_SECONDS, STUCK_WINDOWS * record.target.window_seconds)
-    ours = _of(pods, ArmRole.SPECULATIVE)
+    # With plain pods alone nobody is accused, but users wait for ever all the same: it is told.
+    ours = _of(pods, ArmRole.SPECULATIVE) or _of(pods, ArmRole.BASELINE)
     stuck = {name: pod.stuck_seconds for name, pod in ours.items() if pod.stuck_seconds >= least}
     if not stuck:
         return []
