@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from specfleet.decide.statistics import (
-    look_alphas,
     pooled_estimate,
     share_difference,
     student_t_cdf,
@@ -93,12 +92,3 @@ def test_pooling_over_cells_narrows_the_interval_of_few_pairs() -> None:
         alone = pooled_estimate([row[:1] for row in rows], [1.0])
         wins += pooled_estimate(rows, [1.0, 0, 0, 0]).upper(0.05) < alone.upper(0.05)
     assert wins > 140
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(3, 31), max_size=3), st.integers(3, 32))
-def test_looks_spend_exactly_the_error_that_there_is(looks: list[int], pairs: int) -> None:
-    shares = look_alphas(0.05, looks, pairs)
-    assert sum(shares) == pytest.approx(0.05)
-    assert all(share > 0 for share in shares)
-    assert len(shares) == len({look for look in looks if look < pairs}) + 1

@@ -14,7 +14,8 @@ from specfleet.decide.evidence_cells import cell_statuses, mean_batches, recomme
 from specfleet.decide.evidence_guards import GuardInput, GuardResult, all_guards, cell_weights, tpot
 from specfleet.decide.evidence_nodes import node_warning
 from specfleet.decide.evidence_pairs import FAILED_REQUESTS, Cell, Pairs, Quantity, arrange, request_probes
-from specfleet.decide.statistics import Estimate, look_alphas, pooled_estimate
+from specfleet.decide.looks import alpha_of_look
+from specfleet.decide.statistics import Estimate, pooled_estimate
 
 MINIMUM_PAIRS = 3
 """Student's t with one degree of freedom has a half-width of 11 % at 2.5 % noise: two pairs decide nothing."""
@@ -117,10 +118,14 @@ def _judge(
         return BenchmarkVerdict(
             Verdict.INCONCLUSIVE, "MorePairsNeeded", text[:MESSAGE_LIMIT], need_more=True, pairs=pairs.count
         )
-    share = _share_of_alpha(spec, pairs.count, final)
-    guards = all_guards(GuardInput(spec, pairs, evidence, GUARD_ALPHA * share))
+    plan = spec.benchmark
+
+    def at_this_look(alpha: float) -> float:
+        return alpha_of_look(alpha, plan.looks, plan.pairs, pairs.count, final)
+
+    guards = all_guards(GuardInput(spec, pairs, evidence, at_this_look(GUARD_ALPHA)))
     candidates = _candidates(evidence)
-    objective = _objective(spec, pairs, OBJECTIVE_ALPHA * share / candidates)
+    objective = _objective(spec, pairs, at_this_look(OBJECTIVE_ALPHA / candidates))
     verdict, reason, message = _decide(spec, objective, guards, suspicion)
     cells = cell_statuses(spec, pairs, guards, OBJECTIVE_ALPHA / candidates, quantity_of(spec))
     advice = recommendation(cells, mean_batches(pairs))
@@ -189,16 +194,6 @@ def _problems(pairs: Pairs) -> str:
         return ""
     reason, count = pairs.problems.most_common(1)[0]
     return f"; {count} times: {reason}"
-
-
-def _share_of_alpha(spec: DeploymentSpec, pairs: int, final: bool) -> float:
-    """Share of the error that this look may use (see statistics.look_alphas)."""
-    looks = sorted({look for look in spec.benchmark.looks if look < spec.benchmark.pairs})
-    shares = look_alphas(1.0, looks, spec.benchmark.pairs)
-    if not final:
-        return shares[looks.index(pairs)]
-    # The last test has whatever the looks before it left, also where the budget ended before a declared look.
-    return 1.0 - sum(share for look, share in zip(looks, shares, strict=False) if look < pairs)
 
 
 def _candidates(evidence: Sequence[BenchmarkEvidenceSpec]) -> int:

@@ -12,8 +12,6 @@ MINIMUM_LOG_SD = 0.003
 POOL_WEIGHT_DF = 2.0
 POOL_GAIN_DF = 1.5
 """Less than its weight: the pool shares pairs with the cells that it helps."""
-SPENDING_POWER = 3.0
-"""alpha(t) = alpha t^3 (Kim and DeMets): little is spent early, close to O'Brien and Fleming."""
 
 
 def student_t_cdf(value: float, df: float) -> float:
@@ -135,16 +133,6 @@ def _pooled_variance(residuals: Sequence[Sequence[float]], concentration: float)
     if mean_pair <= mean_error:
         return total / (cells * (pairs - 1)) * concentration
     return mean_pair / cells + mean_error * max(0.0, concentration - 1 / cells)
-
-
-def look_alphas(alpha: float, looks: Sequence[int], pairs: int) -> tuple[float, ...]:
-    """The error that each declared look may spend; the last entry is for the final look (`pairs`).
-
-    The sum is `alpha`, so by the union bound the whole sequence keeps it whatever the dependence between looks.
-    """
-    planned = sorted({look for look in looks if look < pairs})
-    spent = [alpha * (look / pairs) ** SPENDING_POWER for look in planned] + [alpha]
-    return tuple(now - before for now, before in zip(spent, [0.0, *spent[:-1]], strict=True))
 
 
 def wilson(successes: float, trials: float, alpha: float) -> tuple[float, float]:
