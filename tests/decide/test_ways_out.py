@@ -1,9 +1,13 @@
 """States that do not end by themselves: they end at once where they should, say so, and a changed spec leads out."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from specfleet.alerts.derive import NOTHING_SERVES, STALLED, alerts_for
 from specfleet.api.conditions import ConditionStatus, ConditionType
 from specfleet.api.status import Phase, Verdict
+from specfleet.decide.stranded import stranded
 from specfleet.engine.findings import Finding, Severity
 
 from tests.decide.test_road import NEW_ENGINE, OTHER_PROPOSER, crash, promoted
@@ -140,3 +144,19 @@ def test_one_restart_of_the_only_stable_pod_does_not_let_a_changed_engine_in_unp
     crash(world, serving, out_of_memory=True)
     world.reconcile()
     assert world.decisions("AdoptRevision"), "a pod that dies again and again does not come back"
+
+
+@pytest.mark.parametrize(("seconds", "lost"), [(300, False), (700, True)], ids=["a node is on its way", "none comes"])
+def test_stable_pods_that_wait_for_a_node_are_lost_only_after_as_long_as_a_start_may_take(
+    seconds: float, lost: bool
+) -> None:
+    world = World(spec=spec_of(**ONE, speculation=None, engine={**NEW_ENGINE, "startupTimeoutSeconds": 600}))
+    world.run_to(Phase.BASELINE)
+    world.change(engine=spec_of()["engine"] | {"startupTimeoutSeconds": 600})
+    obs = world.observation()
+    assert stranded(obs, obs.status) is None
+    (arm,) = obs.arms
+    since = obs.now - timedelta(seconds=seconds)
+    waiting = [replace(one, ready_since=None, unschedulable_since=since, created=since) for one in arm.pods]
+    obs = replace(obs, arms=(replace(arm, pods=tuple(waiting)),))
+    assert (stranded(obs, obs.status) is not None) is lost

@@ -34,4 +34,6 @@ def _fault(obs: Observation, arm: ArmView) -> Fault | None:
     crashed = crash_fault(arm, obs.now)
     if crashed is not None:
         return crashed if all_looping(arm, obs.now) else None
-    return start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds) or no_room(arm, obs.now)
+    timeout = obs.spec.engine.startup_timeout_seconds
+    # A node that the autoscaler brings, or that is upgraded, takes minutes: a pod without one is not lost before that.
+    return start_fault(arm, obs.now, timeout) or no_room(arm, obs.now, timeout)
