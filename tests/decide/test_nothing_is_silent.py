@@ -1,10 +1,12 @@
 """No state in which users suffer goes without a condition and an alert, whether or not the operator can do anything."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from specfleet.alerts.derive import alerts_for
+from specfleet.api.conditions import ConditionType
 from specfleet.api.status import Phase, Verdict
 from specfleet.decide.watch_report import Attribution, Severity, Signal
 
@@ -115,3 +117,15 @@ def test_a_pod_that_restarts_once_wakes_nobody() -> None:
     pod.ready_at, pod.restarts, pod.last_restart = None, 1, world.now
     world.run(120)
     assert alerts_for(world.deployment()) == ()
+
+
+@pytest.mark.parametrize("happens", [all_plain_pods_hang, one_plain_pod_hangs])
+def test_how_long_it_has_lasted_is_not_written_into_status_with_every_window(happens: Callable[[], World]) -> None:
+    world = happens()
+    world.run(60)
+    told, writes = world.condition(ConditionType.STALLED), world.writes
+    assert told.reason == Signal.NO_PROGRESS.value
+    world.suspicions = tuple(replace(one, message=f"{one.message} for 90 s") for one in world.suspicions)
+    world.run(60)
+    assert world.condition(ConditionType.STALLED) == told
+    assert world.writes == writes

@@ -72,7 +72,7 @@ def _condition(kind: ConditionType, said: _Said, known: Condition | None, now: d
     """Numbers of the watch change with every window; what was said first stays until something else is to be said."""
     reason, message = _reason(said.reason), said.message[:1024]
     if known is not None and (known.status, known.reason) == (said.status, reason):
-        if kind in FROM_WATCH:
+        if kind in FROM_WATCH or reason == Signal.NO_PROGRESS.value:
             message = known.message
         if (known.message, known.observed_generation) == (message, generation):
             return known  # Most turns change nothing, and making eight of them again was a third of a turn.
