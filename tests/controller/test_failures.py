@@ -161,8 +161,14 @@ def test_a_deployment_that_is_gone_is_forgotten() -> None:
 
 @pytest.mark.parametrize(
     "status",
-    [{}, {"conditions": "odd"}, {"conditions": [{"type": "Stalled", "status": "True", "reason": "CrashLoop"}, 3]}, 3],
-    ids=["none yet", "no list", "of another reason", "no object"],
+    [
+        {},
+        {"conditions": "odd"},
+        {"conditions": [{"type": "Stalled", "status": "True", "reason": "CrashLoop"}, 3]},
+        {"conditions": [{"type": "Stalled", "status": "odd", "reason": "Unreadable", "lastTransitionTime": 3}]},
+        3,
+    ],
+    ids=["none yet", "no list", "of another reason", "a condition that somebody broke", "no object"],
 )
 def test_an_unreadable_object_alerts_with_what_the_operator_has_written_into_it_and_nothing_else(status: Any) -> None:
     teller = Teller()

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from pydantic import ValidationError
+
 from specfleet.alerts.alert import Alert, AlertSeverity
 from specfleet.api.base import RawObject
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, find_condition
@@ -42,7 +44,11 @@ def alerts_of_unreadable(body: RawObject, runbooks_url: str | None = None) -> tu
     for one in listed if isinstance(listed, list) else ():
         if not isinstance(one, dict) or (one.get("type"), one.get("reason")) != (ConditionType.STALLED, UNREADABLE):
             continue
-        condition = Condition.model_validate(one)
+        try:
+            condition = Condition.model_validate(one)
+        except ValidationError:
+            # Somebody edited it; the operator writes it again, and other objects' alerts must not wait for that.
+            continue
         summary = f"{metadata['namespace']}/{metadata['name']}: this operator cannot read it; what serves is unwatched"
         named = {"namespace": metadata["namespace"], "name": metadata["name"], "reason": UNREADABLE}
         since = condition.last_transition_time
