@@ -37,6 +37,7 @@ PROPOSERS: dict[str, Any] = {
     "of files": {"candidates": [ON_DISK, spec_of()["speculation"]]},
     "none": None,
 }
+REFUSED = Finding("ConfigMapMissing", Refusal.REFUSE, "spec", "ConfigMapMissing", "cm is gone", "make it", "x")
 ENGINES = {"old": spec_of()["engine"], "new": NEW_ENGINE}
 RESTING = (Phase.BASELINE, Phase.SPECULATIVE, Phase.EXHAUSTED, Phase.HELD, Phase.ROLLED_BACK)
 
@@ -155,9 +156,26 @@ class Life(RuleBasedStateMachine):
         found = suspicion(signal, severity=severity, stage=stage, attribution=attribution, pod=pod)
         self.world.suspicions = (found,)
 
+    @rule(
+        attribution=st.sampled_from(list(Attribution)), severity=st.sampled_from(list(Severity)), slower=st.booleans()
+    )
+    def something_is_found_beside_a_trial(self, attribution: Attribution, severity: Severity, slower: bool) -> None:
+        self.world.promoted_suspicions = (suspicion(severity=severity, attribution=attribution, pod="p001"),)
+        self.world.promoted_ratio = (1.1, 1.3) if slower else (0.5, 0.7)
+
     @rule()
     def nothing_is_found(self) -> None:
-        self.world.suspicions = ()
+        self.world.suspicions = self.world.promoted_suspicions = ()
+        self.world.promoted_ratio = (0.5, 0.7)
+
+    @rule(index=st.integers(0, 3))
+    def one_arm_cannot_start(self, index: int) -> None:
+        names = sorted({fingerprint for fingerprint, _ in self.world.arms})
+        self.world.broken_arms = frozenset(names[index : index + 1])
+
+    @rule(refused=st.booleans())
+    def the_cluster_refuses(self, refused: bool) -> None:
+        self.world.refusals = (REFUSED,) if refused else ()
 
     @rule(index=st.integers(0, 9))
     def a_pod_disappears(self, index: int) -> None:
@@ -227,6 +245,7 @@ class Life(RuleBasedStateMachine):
         world = self.world
         world.capacity, world.answer, world.comparison = 100, Answer.OK, Verdict.PASS
         world.suspicions, world.job_fails, world.breaker = (), False, False
+        world.promoted_suspicions, world.promoted_ratio, world.refusals = (), (0.5, 0.7), ()
         world.comparison_ratio = (0.55, 0.65)
         world.pod_acceptance, world.gain = (lambda pod: 0.7), (lambda tier, piece: 1.6)
         world.change(paused=False)
