@@ -171,6 +171,18 @@ def test_an_early_look_asks_for_more_where_the_last_one_would_decide() -> None:
     assert undecided > 0
 
 
+def test_what_ends_at_its_first_look_shows_the_interval_of_a_single_test() -> None:
+    sequential, fixed = spec(pairs=8, looks=[4, 6]), spec(pairs=4)
+    four = pairs_of(fixed, GOOD)
+    early, single = judge(sequential, four), judge(fixed, four)
+    assert (early.verdict, early.lower, early.upper) == (Verdict.PASS, single.lower, single.upper)
+    eight = pairs_of(sequential, GOOD, count=8)
+    late, once = judge(sequential, eight), judge(spec(pairs=8), eight)
+    assert late.lower is not None
+    assert once.lower is not None
+    assert late.lower < once.lower
+
+
 def test_when_the_budget_is_spent_what_is_there_is_judged() -> None:
     eight = spec(pairs=8)
     assert judge(eight, pairs_of(eight, GOOD, count=3), budget_spent=True).verdict is Verdict.PASS

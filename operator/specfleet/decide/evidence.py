@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from specfleet.api.benchmark import ObjectiveMetric
@@ -127,6 +127,11 @@ def _judge(
     candidates = _candidates(evidence)
     objective = _objective(spec, pairs, at_this_look(OBJECTIVE_ALPHA / candidates))
     verdict, reason, message = _decide(spec, objective, guards, suspicion)
+    if objective and verdict is not Verdict.INCONCLUSIVE and not final and pairs.count == min(plan.looks):
+        # What ends at its first look has been looked at once: by the stage-wise order of outcomes (Tsiatis, Rosner and
+        # Mehta 1984) its interval is that of a single test. It lies inside the one that decided: the verdict is the same.
+        objective = replace(objective, alpha=OBJECTIVE_ALPHA / candidates)
+        verdict, reason, message = _decide(spec, objective, guards, suspicion)
     cells = cell_statuses(spec, pairs, guards, OBJECTIVE_ALPHA / candidates, quantity_of(spec))
     advice = recommendation(cells, mean_batches(pairs))
     need_more = verdict is Verdict.INCONCLUSIVE and not final
