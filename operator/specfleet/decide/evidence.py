@@ -128,8 +128,9 @@ def _judge(
     objective = _objective(spec, pairs, at_this_look(OBJECTIVE_ALPHA / candidates))
     verdict, reason, message = _decide(spec, objective, guards, suspicion)
     if objective and verdict is not Verdict.INCONCLUSIVE and not final and pairs.count == min(plan.looks):
-        # What ends at its first look has been looked at once: by the stage-wise order of outcomes (Tsiatis, Rosner and
-        # Mehta 1984) its interval is that of a single test. It lies inside the one that decided: the verdict is the same.
+        # What ends at its first look has been looked at once: by the stage-wise order of outcomes (Tsiatis, Rosner
+        # and Mehta 1984) its interval is that of a single test. It lies inside the one that decided, so the verdict
+        # stays.
         objective = replace(objective, alpha=OBJECTIVE_ALPHA / candidates)
         verdict, reason, message = _decide(spec, objective, guards, suspicion)
     cells = cell_statuses(spec, pairs, guards, OBJECTIVE_ALPHA / candidates, quantity_of(spec))
