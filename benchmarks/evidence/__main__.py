@@ -246,7 +246,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         low, high = row["interval"]
         coverage = (
-            f"{row['coverage']:.1%}{'' if row['covers'] else ' (not 93 to 97 %)'}" if row["coverage"] is not None else ""
+            f"{row['coverage']:.1%}{'' if row['covers'] else ' (not 93 to 97 %)'}"
+            if row["coverage"] is not None
+            else ""
         )
         lines.append(
             f"| {row['point']} | {row['promotions']:.2%} [{low:.2%}, {high:.2%}] | {row['bar']} | "
