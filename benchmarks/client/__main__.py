@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from specfleet.api.status import ArmRole
 from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts
 from specfleet.benchmark.result import DriverReport, parse_report
 
+from e2e.engine.engine import free_port
 from e2e.engine.models import tiny_models
 from e2e.engine.set_up import environment, folder
 
@@ -41,13 +41,6 @@ STOPPED_SECONDS, RUNNING_SECONDS = 0.2, 0.8
 START_SECONDS = 60
 FOUND_OUT = ("ClientLag", "LittlesLaw")
 """Being stopped looks like lateness, or like time that the pod did not see; either way the run is not compared."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

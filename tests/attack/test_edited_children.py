@@ -24,7 +24,7 @@ PLAIN = wanted(OWNER).baseline.fingerprint
 
 def arm() -> Body:
     engine = wanted(OWNER).engines[PLAIN]
-    return as_stored(workloads.arm_deployment(OWNER, OWNER.spec, engine, ArmRole.BASELINE, 4), "d-1")
+    return as_stored(workloads.arm_workload(OWNER, OWNER.spec, engine, ArmRole.BASELINE, 4), "d-1")
 
 
 def routed(**annotations: str) -> Body:

@@ -23,7 +23,7 @@ from specfleet.controller.wanted import WantedArms
 from specfleet.decide.gates import GateName, Source
 from specfleet.decide.outlook import phase_gates
 from specfleet.decide.revisions import revision_name
-from specfleet.resources.workloads import arm_deployment
+from specfleet.resources.workloads import arm_workload
 
 from tests.cli.measured_world import MeasuredWorld, measured_spec
 from tests.controller.objects import as_stored, deployment, pod
@@ -385,7 +385,7 @@ def test_a_pod_that_status_does_not_count_is_not_counted(tmp_path: Path, capsys:
     status = world.status.to_wire()
     status["arms"] = [{**status["arms"][0], "readyReplicas": 2}]
     engine = WantedArms(owner.spec, {}).engines[plain]
-    arm = as_stored(arm_deployment(owner, owner.spec, engine, world.arms[plain, False].role, 4, False), "d-1")
+    arm = as_stored(arm_workload(owner, owner.spec, engine, world.arms[plain, False].role, 4, False), "d-1")
     pods = []
     for number in range(3):
         one = pod(plain, f"p{number}")

@@ -17,7 +17,7 @@ from specfleet.api.status import Phase
 from specfleet.cli.main import main
 from specfleet.controller.wanted import WantedArms
 from specfleet.resources.evidence import speculative_benchmark
-from specfleet.resources.workloads import arm_deployment
+from specfleet.resources.workloads import arm_workload
 
 from e2e.cluster.wheels import kubectl_binary
 from tests.decide.test_road import promoted
@@ -59,7 +59,7 @@ def stored(server: Server, world: World) -> Iterator[Object]:
         assert server.create(speculative_benchmark(owner, one)) == ""
     engine = WantedArms(owner.spec, {}).engines[world.drafted]
     role = world.arms[world.drafted, False].role
-    assert server.create(arm_deployment(owner, owner.spec, engine, role, 4, False)) == ""
+    assert server.create(arm_workload(owner, owner.spec, engine, role, 4, False)) == ""
     yield body
     server.run("delete", "namespace", NAMESPACE, "--wait=false")
 

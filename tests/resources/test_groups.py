@@ -10,7 +10,7 @@ from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.status import ArmRole
 from specfleet.resources import monitoring, workloads
 from specfleet.resources.groups import EXCLUSIVE, arm_group_set
-from specfleet.resources.identity import BUILDER
+from specfleet.resources.identity import BUILDER, ArmIdentity
 from specfleet.resources.pods import HOST_IP, QUEUE
 
 from tests.controller.objects import deployment, wanted
@@ -196,4 +196,4 @@ def test_a_set_for_an_engine_in_one_pod_is_a_mistake_of_the_caller() -> None:
     arms = wanted(owner)
     engine = arms.engines[arms.baseline.fingerprint]
     with pytest.raises(ValueError, match="multiNode"):
-        arm_group_set(owner, owner.spec, engine, ArmRole.BASELINE, 1)
+        arm_group_set(owner, owner.spec, engine, ArmIdentity(ArmRole.BASELINE, engine.fingerprint, False), 1, {})

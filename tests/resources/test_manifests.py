@@ -59,7 +59,7 @@ def arm(owner: SpeculativeDeployment, benchmark: bool = False, drafted: bool = F
     arms = wanted(owner)
     view = arms.proposers[0] if drafted else arms.baseline
     engine = arms.engines[view.fingerprint]
-    return workloads.arm_deployment(owner, owner.spec, engine, view.role, 2, benchmark)
+    return workloads.arm_workload(owner, owner.spec, engine, view.role, 2, benchmark)
 
 
 def route(owner: SpeculativeDeployment, **changes: Any) -> RawObject:
@@ -371,7 +371,7 @@ def test_a_running_arm_keeps_its_template_when_another_operator_version_would_bu
     live["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 7
     arms = wanted(owner)
     engine = arms.engines[arms.baseline.fingerprint]
-    again = workloads.arm_deployment(owner, owner.spec, engine, ArmRole.BASELINE, 3, False, live)
+    again = workloads.arm_workload(owner, owner.spec, engine, ArmRole.BASELINE, 3, False, live)
     assert again["spec"]["template"] == live["spec"]["template"]
     assert again["spec"]["replicas"] == 3
 
@@ -384,7 +384,7 @@ def test_a_benchmark_pod_prefers_a_node_beside_the_users_affinity_and_keeps_its_
     engine = arms.engines[arms.baseline.fingerprint]
 
     def made(node: str | None, live: RawObject | None) -> RawObject:
-        built = workloads.arm_deployment(owner, owner.spec, engine, ArmRole.BASELINE, 1, True, live, node)
+        built = workloads.arm_workload(owner, owner.spec, engine, ArmRole.BASELINE, 1, True, live, node)
         return built["spec"]["template"]["spec"]["affinity"]
 
     plain = made(None, None)

@@ -20,6 +20,7 @@ from specfleet.api.base import API_VERSION, GROUP
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import DecisionRecord
+from specfleet.decide.units import pairs_of
 
 JUDGE = "Judge"
 """DecisionRecord.action of a verdict; later actions name the same evidence with reasons of their own."""
@@ -52,7 +53,7 @@ class StoredBenchmark:
     @property
     def measured(self) -> tuple[BenchmarkEvidenceSpec, ...]:
         """Evidence that the verdict rests on."""
-        return tuple(one for one in self.evidence if one.purpose != "Capacity")
+        return tuple(pairs_of(self.evidence))
 
 
 def add_source(command: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from specfleet.api import labels
 from specfleet.api.base import RawObject
+from specfleet.controller.pods import condition
 from specfleet.kube import kinds
 from specfleet.kube.cache import Cache, Key
 from specfleet.kube.port import KubeApi, KubeError, NotFoundError
@@ -42,7 +43,12 @@ class GpuTypes:
         for pod in cache.children(key, kinds.POD):
             uid, node = pod["metadata"]["uid"], pod.get("spec", {}).get("nodeName")
             role = pod["metadata"].get("labels", {}).get(labels.ROLE)
-            if node is None or uid in self.by_pod or role not in ENGINE_ROLES or not _ready(pod):
+            if (
+                node is None
+                or uid in self.by_pod
+                or role not in ENGINE_ROLES
+                or condition(pod, "Ready").get("status") != "True"
+            ):
                 continue
             found = await self._of_node(str(node), api)
             if found is not None:
@@ -69,11 +75,6 @@ class GpuTypes:
             return None
         self._nodes[node] = (time.monotonic(), found)
         return found
-
-
-def _ready(pod: RawObject) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def gpu_of(node: RawObject) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from specfleet.api.base import RawObject
-from specfleet.controller.pods import parse_time, pod_view
+from specfleet.controller.pods import condition, parse_time, pod_view
 from specfleet.decide.observation import PodView, Proof
 from specfleet.kube.cache import Key
 from specfleet.resources.groups import GROUP_INDEX, WORKER_INDEX
@@ -165,10 +165,8 @@ def _unready_since(leader: PodView, members: Sequence[RawObject], size: int) -> 
 
 
 def _placed(pod: RawObject) -> datetime | None:
-    for one in pod.get("status", {}).get("conditions", []):
-        if one["type"] == "PodScheduled" and one.get("status") == "True":
-            return parse_time(one.get("lastTransitionTime"))
-    return None
+    scheduled = condition(pod, "PodScheduled")
+    return parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
 
 
 def _without_node(views: Sequence[PodView]) -> tuple[datetime | None, str]:

@@ -19,10 +19,8 @@ def parse_time(text: str | None) -> datetime | None:
 def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: str | None) -> PodView:
     """Everything about one engine pod. `proof` comes from the operator's own probe (probe.py)."""
     metadata, status = pod["metadata"], pod.get("status", {})
-    conditions = {one["type"]: one for one in status.get("conditions", [])}
     container: RawObject = next((one for one in status.get("containerStatuses", []) if one["name"] == CONTAINER), {})
-    ready = conditions.get("Ready", {})
-    scheduled = conditions.get("PodScheduled", {})
+    ready, scheduled = condition(pod, "Ready"), condition(pod, "PodScheduled")
     blocked = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated") or {}
     created = parse_time(metadata["creationTimestamp"])
@@ -51,6 +49,12 @@ def pod_view(pod: RawObject, proof: Proof, proof_message: str, engine_version: s
         ran=bool(ended or container.get("state", {}).get("running")),
         node=pod["spec"].get("nodeName") if "spec" in pod else None,
     )
+
+
+def condition(pod: RawObject, kind: str) -> RawObject:
+    """The pod's condition of that type, {} while it has none."""
+    listed: list[RawObject] = pod.get("status", {}).get("conditions") or []
+    return next((one for one in listed if one["type"] == kind), {})
 
 
 def why_not_running(pod: RawObject) -> str:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole
+from specfleet.decide.units import pairs_of
 
 
 def nodes_by_pair(evidence: Sequence[BenchmarkEvidenceSpec]) -> dict[int, dict[ArmRole, str]]:
     """Node of each arm by pair, as far as it was recorded; halves of a pair are joined by its index."""
     found: dict[int, dict[ArmRole, str]] = {}
-    for one in evidence:
-        if one.purpose != "Capacity":
-            found.setdefault(one.pair, {}).update({ArmRole(role): node for role, node in one.nodes.items()})
+    for one in pairs_of(evidence):
+        found.setdefault(one.pair, {}).update({ArmRole(role): node for role, node in one.nodes.items()})
     return {pair: nodes for pair, nodes in sorted(found.items()) if nodes}
 
 
@@ -20,7 +20,7 @@ def node_warning(evidence: Sequence[BenchmarkEvidenceSpec]) -> str | None:
     is not known where all pairs ran."""
     found = nodes_by_pair(evidence)
     known = [nodes for nodes in found.values() if len(nodes) == len(ArmRole)]
-    if not known or len(known) < len({one.pair for one in evidence if one.purpose != "Capacity"}):
+    if not known or len(known) < len({one.pair for one in pairs_of(evidence)}):
         return None
     plain, drafted = ({nodes[role] for nodes in known} for role in (ArmRole.BASELINE, ArmRole.SPECULATIVE))
     if plain & drafted:

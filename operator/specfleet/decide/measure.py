@@ -30,6 +30,7 @@ from specfleet.decide.units import (
     complete_pairs,
     next_unit,
     of_benchmark,
+    pairs_of,
     together,
     units,
 )
@@ -189,7 +190,7 @@ def _so_far(turn: Turn, progress: BenchmarkProgress) -> tuple[list[BenchmarkEvid
     """
     spec = turn.spec.benchmark
     mine = of_benchmark((*turn.obs.evidence, *turn.record), progress)
-    measured = [one for one in mine if one.purpose != "Capacity"]
+    measured = pairs_of(mine)
     hours_up = progress.pairs_done < progress.pairs_planned and gpu_hours_used_up(
         turn, progress, side_by_side(turn.obs)
     )

@@ -7,7 +7,7 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole, BenchmarkProgress
 from specfleet.decide.observation import ArmView, Observation, PodView
 from specfleet.decide.three_way import CHANGE_PAIRS
-from specfleet.decide.units import Unit, of_benchmark
+from specfleet.decide.units import Unit, of_benchmark, pairs_of
 
 PLAIN, DRAFTED = ArmRole.BASELINE, ArmRole.SPECULATIVE
 
@@ -45,7 +45,7 @@ def preferred_nodes(obs: Observation, progress: BenchmarkProgress, unit: Unit, t
         if unit.pair < _half(obs, progress) or not before:
             return {}
         return {PLAIN: before[-1][DRAFTED.value], DRAFTED: before[-1][PLAIN.value]}
-    first = next((one.nodes for one in _pairs(obs, progress) if one.nodes), None)
+    first = next((one.nodes for one in pairs_of(of_benchmark(obs.evidence, progress)) if one.nodes), None)
     return dict.fromkeys(ArmRole, next(iter(first.values()))) if first else {}
 
 
@@ -58,10 +58,6 @@ def node_of(arm: ArmView | None, pod: str | None) -> str | None:
 
 def _half(obs: Observation, progress: BenchmarkProgress) -> int:
     return (CHANGE_PAIRS if progress.purpose == "Change" else obs.spec.benchmark.pairs) // 2
-
-
-def _pairs(obs: Observation, progress: BenchmarkProgress) -> list[BenchmarkEvidenceSpec]:
-    return [one for one in of_benchmark(obs.evidence, progress) if one.purpose != "Capacity"]
 
 
 def _first_half(obs: Observation, progress: BenchmarkProgress) -> list[BenchmarkEvidenceSpec]:

@@ -7,7 +7,7 @@ from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.gpu_budget import gpu_hour_budget
 from specfleet.decide.trials import is_search
 from specfleet.decide.turn import Turn
-from specfleet.decide.units import of_benchmark
+from specfleet.decide.units import of_benchmark, pairs_of
 
 LARGEST_RESERVE_RATIO = 0.5
 """Of the budget: with less than half of it for choosing there would be no winner to confirm."""
@@ -26,7 +26,7 @@ def gpu_hours_used_up(turn: Turn, progress: BenchmarkProgress, side_by_side: boo
 
 def _pair_begun(turn: Turn, progress: BenchmarkProgress) -> bool:
     own = of_benchmark((*turn.obs.evidence, *turn.record), progress)
-    return arrange([one for one in own if one.purpose != "Capacity"]).attempted > progress.pairs_done
+    return arrange(pairs_of(own)).attempted > progress.pairs_done
 
 
 def _spent(turn: Turn, progress: BenchmarkProgress) -> float:
@@ -47,7 +47,7 @@ def _limit(turn: Turn, progress: BenchmarkProgress, side_by_side: bool) -> float
 def _measured(turn: Turn, progress: BenchmarkProgress) -> list[BenchmarkEvidenceSpec]:
     """Pairs of this benchmark; before its first one, those of the whole search."""
     everything = (*turn.obs.evidence, *turn.record)
-    own = [one for one in of_benchmark(everything, progress) if one.purpose != "Capacity"]
+    own = pairs_of(of_benchmark(everything, progress))
     search = turn.status.search
     if own or search is None or progress.purpose not in ("Qualify", "Confirm"):
         return own

@@ -1,6 +1,6 @@
 """What a benchmark consists of: units, one Job each, in the order in which they must run."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from specfleet.api.deployment import DeploymentSpec
@@ -103,6 +103,11 @@ def of_benchmark(
         if one.benchmark == progress.id or (one.purpose == "Capacity" and one.benchmark == progress.capacity_from)
     ]
     return sorted(mine, key=lambda one: (one.pair, one.unit))
+
+
+def pairs_of(evidence: Iterable[BenchmarkEvidenceSpec]) -> list[BenchmarkEvidenceSpec]:
+    """Evidence of pairs: without the runs that only measured a capacity."""
+    return [one for one in evidence if one.purpose != "Capacity"]
 
 
 def next_unit(

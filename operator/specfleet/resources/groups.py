@@ -9,9 +9,9 @@ from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.status import ArmRole
 from specfleet.engine.arguments import EngineArm
-from specfleet.resources.identity import BUILDER, BUILDER_VERSION, ArmIdentity, builder_of, has_pods, identity, rolling
+from specfleet.resources.identity import BUILDER, ArmIdentity, builder_of, identity, rolling
 from specfleet.resources.metadata import child, pod_labels
-from specfleet.resources.pods import QUEUE, place, pod_metadata, pod_spec, pod_template, worker_container
+from specfleet.resources.pods import QUEUE, pod_metadata, pod_spec, worker_container
 
 API_VERSION = "leaderworkerset.x-k8s.io/v1"
 KIND = "LeaderWorkerSet"
@@ -34,15 +34,14 @@ def arm_group_set(
     owner: SpeculativeDeployment,
     spec: DeploymentSpec,
     engine: EngineArm,
-    role: ArmRole,
+    arm: ArmIdentity,
     replicas: int,
-    benchmark: bool = False,
-    live: RawObject | None = None,
-    node: str | None = None,
+    leader: RawObject,
+    kept: RawObject | None = None,
 ) -> RawObject:
-    """leaderworkerset.x-k8s.io/v1 LeaderWorkerSet of an arm. `live` of another builder version keeps its templates.
+    """leaderworkerset.x-k8s.io/v1 LeaderWorkerSet of an arm with that leader's pod template.
 
-    `node`: where the leader of a benchmark's engine should rather run, as for a Deployment.
+    `kept`: the one in the cluster, of another builder version, whose templates stay.
 
     Raises ValueError for a spec whose engines do not span nodes.
     """
@@ -52,16 +51,13 @@ def arm_group_set(
     group: RawObject = {
         "size": nodes.size,
         "restartPolicy": "RecreateGroupOnPodRestart",
-        "leaderTemplate": pod_template(owner, spec, engine, role, benchmark),
-        "workerTemplate": worker_template(owner, spec, engine, role, benchmark),
+        "leaderTemplate": leader,
+        "workerTemplate": worker_template(owner, spec, engine, arm.role, arm.benchmark),
     }
-    running = live["spec"]["leaderWorkerTemplate"]["leaderTemplate"] if live and benchmark and has_pods(live) else None
-    place(group["leaderTemplate"], running, node)
-    version = BUILDER_VERSION if live is None else builder_of(live)
-    if live is not None and version != BUILDER_VERSION:
-        group = live["spec"]["leaderWorkerTemplate"]
-    arm = ArmIdentity(role, engine.fingerprint, benchmark)
-    made = _group_set(owner, names.group_set(owner.name, arm.fingerprint, benchmark), arm, replicas, group, version)
+    if kept is not None:
+        group = kept["spec"]["leaderWorkerTemplate"]
+    name = names.group_set(owner.name, arm.fingerprint, arm.benchmark)
+    made = _group_set(owner, name, arm, replicas, group, builder_of(kept))
     if nodes.exclusive_topology_key:
         made["metadata"]["annotations"][EXCLUSIVE] = nodes.exclusive_topology_key
     if spec.template.kueue_queue_name:
@@ -69,10 +65,14 @@ def arm_group_set(
     return made
 
 
+def leader_template(live: RawObject) -> RawObject:
+    """The pod template of a LeaderWorkerSet's leaders, {} where it has none."""
+    return live["spec"].get("leaderWorkerTemplate", {}).get("leaderTemplate") or {}
+
+
 def read_group_set(live: RawObject) -> ArmIdentity | None:
     """Which arm a LeaderWorkerSet is, None when it is none of ours: read from the leader's labels."""
-    leader = live["spec"].get("leaderWorkerTemplate", {}).get("leaderTemplate") or {}
-    return identity(leader.get("metadata", {}).get("labels", {}))
+    return identity(leader_template(live).get("metadata", {}).get("labels", {}))
 
 
 def rescaled_group_set(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> RawObject | None:

@@ -31,8 +31,10 @@ def identity(own: Mapping[str, str]) -> ArmIdentity | None:
     return ArmIdentity(ArmRole(said), fingerprint, role == labels.ROLE_BENCHMARK)
 
 
-def builder_of(live: RawObject) -> str:
-    """Version of the builder that a workload's pod template was made by."""
+def builder_of(live: RawObject | None) -> str:
+    """Version of the builder that a workload's pod template was made by; of one that is yet to be made, this one."""
+    if live is None:
+        return BUILDER_VERSION
     return str(live["metadata"].get("annotations", {}).get(BUILDER, BUILDER_VERSION))
 
 

@@ -39,36 +39,29 @@ def arm_workload(
     live: RawObject | None = None,
     node: str | None = None,
 ) -> RawObject:
-    """The Deployment of an arm, or its LeaderWorkerSet where engines span nodes."""
-    build = arm_deployment if spec.template.multi_node is None else groups.arm_group_set
-    return build(owner, spec, engine, role, replicas, benchmark, live, node)
+    """apps/v1 Deployment of an arm, or its LeaderWorkerSet where engines span nodes.
 
-
-def arm_deployment(
-    owner: SpeculativeDeployment,
-    spec: DeploymentSpec,
-    engine: EngineArm,
-    role: ArmRole,
-    replicas: int,
-    benchmark: bool = False,
-    live: RawObject | None = None,
-    node: str | None = None,
-) -> RawObject:
-    """apps/v1 Deployment of an arm. `live` of another builder version keeps its own pod template.
-
-    `node`: where a benchmark pod should rather run. A Deployment that has pods keeps the placement it has: to change it
-    would replace a pod under its runs.
+    `live` of another builder version keeps its own pod template. `node`: where a benchmark pod (a group's leader)
+    should rather run. A workload that has pods keeps the placement it has: to change it would replace a pod under its
+    runs.
     """
+    arm = ArmIdentity(role, engine.fingerprint, benchmark)
     template = pod_template(owner, spec, engine, role, benchmark)
-    running = live["spec"]["template"] if benchmark and live is not None and has_pods(live) else None
+    running = _template_of(live) if benchmark and live is not None and has_pods(live) else None
     place(template, running, node)
-    version = BUILDER_VERSION
-    if live is not None:
-        version = builder_of(live)
-        if version != BUILDER_VERSION:
-            template = live["spec"]["template"]
-    name = names.arm(owner.name, engine.fingerprint, benchmark)
-    return _deployment(owner, name, engine.fingerprint, role, replicas, benchmark, template, version)
+    version = builder_of(live)
+    kept = live if version != BUILDER_VERSION else None
+    if spec.template.multi_node is not None:
+        return groups.arm_group_set(owner, spec, engine, arm, replicas, template, kept)
+    if kept is not None:
+        template = _template_of(kept)
+    return _deployment(owner, names.arm(owner.name, arm.fingerprint, benchmark), arm, replicas, template, version)
+
+
+def _template_of(live: RawObject) -> RawObject:
+    """The pod template of a workload; of a group, its leader's."""
+    found: RawObject = groups.leader_template(live) if live.get("kind") == groups.KIND else live["spec"]["template"]
+    return found
 
 
 def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> RawObject | None:
@@ -78,38 +71,23 @@ def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> Ra
     arm = read_arm(live)
     if arm is None:
         return None
-    return _deployment(
-        owner,
-        live["metadata"]["name"],
-        arm.fingerprint,
-        arm.role,
-        replicas,
-        arm.benchmark,
-        live["spec"]["template"],
-        builder_of(live),
-    )
+    return _deployment(owner, live["metadata"]["name"], arm, replicas, live["spec"]["template"], builder_of(live))
 
 
 def _deployment(
-    owner: SpeculativeDeployment,
-    name: str,
-    fingerprint: str,
-    role: ArmRole,
-    replicas: int,
-    benchmark: bool,
-    template: RawObject,
-    version: str,
+    owner: SpeculativeDeployment, name: str, arm: ArmIdentity, replicas: int, template: RawObject, version: str
 ) -> RawObject:
+    own = pod_labels(owner, arm.role, arm.fingerprint, arm.benchmark)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": child(owner, name, pod_labels(owner, role, fingerprint, benchmark), {BUILDER: version}),
+        "metadata": child(owner, name, own, {BUILDER: version}),
         "spec": {
             "replicas": replicas,
             "revisionHistoryLimit": 0,
             "progressDeadlineSeconds": 2147483647,
             "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling(owner)},
-            "selector": {"matchLabels": selector(owner, role, fingerprint, benchmark)},
+            "selector": {"matchLabels": selector(owner, arm.role, arm.fingerprint, arm.benchmark)},
             "template": template,
         },
     }
