@@ -128,15 +128,24 @@ def test_a_corrected_engine_takes_over_where_no_pod_of_the_old_one_answers(chang
     assert NOTHING_SERVES not in fired(world)
 
 
-def test_one_restart_of_the_only_stable_pod_does_not_let_a_changed_engine_in_unproven() -> None:
-    """It comes back by itself; until then the trial's own pod answers as before."""
-    world = World(spec=spec_of(**ONE, speculation=None))
+def tried_beside_one_pod() -> World:
+    """One plain pod serves, and a changed engine is tried beside it without a verdict."""
+    patient = {"startupTimeoutSeconds": 1800}
+    world = World(spec=spec_of(**ONE, speculation=None, engine=spec_of()["engine"] | patient))
     world.comparison = Verdict.INCONCLUSIVE
     world.run_to(Phase.BASELINE)
-    serving = world.plain
-    world.change(engine=NEW_ENGINE)
+    world.change(engine=NEW_ENGINE | patient)
     assert world.run(7200, until=lambda one: one.status is not None and one.status.step_since is not None)
     assert world.serving_total() == 2
+    return world
+
+
+def test_one_restart_of_the_only_stable_pod_does_not_let_a_changed_engine_in_unproven() -> None:
+    """It comes back by itself; until then the trial's own pod answers as before."""
+    world = tried_beside_one_pod()
+    stable = world.observation().status.stable
+    assert stable is not None
+    serving = stable.baseline
     crash(world, serving, restarts=1, out_of_memory=True)
     world.reconcile()
     assert world.phase is Phase.CANARY
@@ -144,6 +153,44 @@ def test_one_restart_of_the_only_stable_pod_does_not_let_a_changed_engine_in_unp
     crash(world, serving, out_of_memory=True)
     world.reconcile()
     assert world.decisions("AdoptRevision"), "a pod that dies again and again does not come back"
+
+
+@pytest.mark.parametrize(
+    ("restarts", "run_hours", "out_of_memory", "over"),
+    [
+        (2, 0.5, True, True),
+        (2, 5.0, True, True),
+        (1, 0.5, True, False),
+        (2, 24.0, True, False),
+        (2, 0.5, False, False),
+    ],
+    ids=["every half hour", "every five hours", "once", "twice, a day apart", "long runs that ended otherwise"],
+)
+@pytest.mark.parametrize("minutes_ago", [0, 15], ids=["now", "still loading"])
+def test_a_stable_pod_that_keeps_running_out_of_memory_is_lost_however_long_it_runs_in_between(
+    restarts: int, run_hours: float, out_of_memory: bool, over: bool, minutes_ago: float
+) -> None:
+    """Memory that fills slowly fills again: users are without an answer for the length of a start, again and again."""
+    world = tried_beside_one_pod()
+    serving = world.observation().status.stable
+    assert serving is not None
+    ended = world.now - timedelta(minutes=minutes_ago)
+    fields = {"unready_at": ended, "last_restart": ended, "last_run_started": ended - timedelta(hours=run_hours)}
+    crash(world, serving.baseline, restarts=restarts, out_of_memory=out_of_memory, **fields)
+    world.reconcile()
+    assert bool(world.decisions("AdoptRevision")) is over
+
+
+def test_a_changed_engine_that_ran_out_of_memory_itself_does_not_take_over_from_one_that_does_so_slowly() -> None:
+    world = tried_beside_one_pod()
+    stable = world.observation().status.stable
+    assert stable is not None
+    for pod in world.arms[(world.plain, False)].pods:
+        pod.restarts, pod.last_restart, pod.out_of_memory = 1, world.now - timedelta(seconds=60), True
+    began = world.now - timedelta(hours=2)
+    crash(world, stable.baseline, unready_at=world.now, last_run_started=began, out_of_memory=True)
+    world.reconcile()
+    assert not world.decisions("AdoptRevision")
 
 
 @pytest.mark.parametrize(("seconds", "lost"), [(300, False), (700, True)], ids=["a node is on its way", "none comes"])

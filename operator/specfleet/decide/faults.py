@@ -9,6 +9,9 @@ RECENT_SECONDS = 600.0
 CRASHES = 2
 CRASHED_SHARE = 0.25
 """Of an arm's pods: two single crashes are a fault of an arm of four, not of one of forty."""
+MEMORY_FILLS_SECONDS = 21600.0
+"""A run of at most this length that followed another end and ended out of memory: memory that fills slowly fills again.
+"""
 UNSCHEDULABLE_SECONDS = 120.0
 """A pod that the scheduler cannot place for this long means: no room. Nothing stays Pending for ever."""
 
@@ -44,15 +47,27 @@ def crash_fault(arm: ArmView | None, now: datetime) -> Fault | None:
     return None
 
 
-def _crashes(pod: PodView, now: datetime) -> int:
-    """Crashes within ten minutes, at least: restartCount alone counts from the pod's first day."""
-    again = pod.restarts >= CRASHES and _seconds(pod.last_run_started, now) <= RECENT_SECONDS
+def _crashes(pod: PodView, now: datetime, within_seconds: float = RECENT_SECONDS) -> int:
+    """Crashes within that time, at least: restartCount alone counts from the pod's first day."""
+    again = pod.restarts >= CRASHES and _seconds(pod.last_run_started, now) <= within_seconds
     return CRASHES if again else 1
 
 
-def all_looping(arm: ArmView, now: datetime) -> bool:
-    """Whether every pod of an arm crashed twice within ten minutes; one that has ended once comes back by itself."""
-    return all(_crashes(pod, now) >= CRASHES for pod in arm.pods if not pod.deleting)
+def loop_fault(arm: ArmView, now: datetime) -> Fault | None:
+    """Every pod of an arm crashes again and again, or runs out of memory again and again, however slowly.
+
+    A pod that has ended once comes back by itself.
+    """
+    pods = [pod for pod in arm.pods if not pod.deleting]
+    if not pods or any(_crashes(pod, now, _loop_seconds(pod)) < CRASHES for pod in pods):
+        return None
+    pod = min(pods, key=lambda one: one.out_of_memory)
+    reason = "OutOfMemory" if pod.out_of_memory else "CrashLoop"
+    return Fault(reason, f"every pod of {arm.name} ends again and again, {pod.name} {pod.restarts} times{_detail(pod)}")
+
+
+def _loop_seconds(pod: PodView) -> float:
+    return MEMORY_FILLS_SECONDS if pod.out_of_memory else RECENT_SECONDS
 
 
 def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> Fault | None:

@@ -1,7 +1,7 @@
 """Nothing that is stable answers any more, and a changed engine could: the users come before the comparison."""
 
 from specfleet.api.status import DeploymentStatus, Phase
-from specfleet.decide.faults import Fault, all_looping, crash_fault, no_room, start_fault
+from specfleet.decide.faults import Fault, crash_fault, loop_fault, no_room, start_fault
 from specfleet.decide.observation import ArmView, Observation
 
 NOTHING_ELSE_SERVES = "NothingElseServes"
@@ -31,9 +31,9 @@ def _stable(obs: Observation, status: DeploymentStatus) -> list[ArmView]:
 
 
 def _fault(obs: Observation, arm: ArmView) -> Fault | None:
-    crashed = crash_fault(arm, obs.now)
-    if crashed is not None:
-        return crashed if all_looping(arm, obs.now) else None
+    looping = loop_fault(arm, obs.now)
+    if looping is not None or crash_fault(arm, obs.now) is not None:
+        return looping
     timeout = obs.spec.engine.startup_timeout_seconds
     # A node that the autoscaler brings, or that is upgraded, takes minutes: a pod without one is not lost before that.
     return start_fault(arm, obs.now, timeout) or no_room(arm, obs.now, timeout)

@@ -43,7 +43,9 @@ def _rescued(turn: Turn) -> bool:
     if not _is_revision_trial(turn) or turn.spec.paused:
         return False
     lost, candidate = stranded(turn.obs, turn.status), turn.obs.arm(turn.status.candidate)
-    if candidate is None or not candidate.serving or (lost is None and not rescue(turn.obs, turn.status)):
+    if candidate is None or not candidate.serving or crash_fault(candidate, turn.obs.now) is not None:
+        return False
+    if lost is None and not rescue(turn.obs, turn.status):
         return False
     why = f": {lost.message}" if lost is not None else ""
     promote(turn, f"no pod of the stable arms answers any more, and this one does{why}", None)
