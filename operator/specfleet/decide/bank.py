@@ -130,6 +130,11 @@ class DetectorBank:
         "block_windows", "volume", "load", "length", "arrivals", "length_reference",
     )  # fmt: skip
 
+    _STATE = (
+        "level", "onset", "stage", "pool", "observed", "control_pool", "block", "block_windows", "volume", "load",
+        "length", "arrivals", "dispersion", "slow_dispersion",
+    )  # fmt: skip
+
     def grow(self, rows: int) -> None:
         """Make room for so many rows; the old ones keep their state."""
         old = {name: getattr(self, name) for name in self._ARRAYS}
@@ -143,6 +148,10 @@ class DetectorBank:
         fresh = DetectorBank(1)
         for name in self._ARRAYS:
             getattr(self, name)[..., row] = getattr(fresh, name)[..., 0]
+
+    def state(self, row: int) -> dict[str, NDArray[np.generic]]:
+        """Views of what was learned of one row. The dispersions are in it: the watch may have measured them."""
+        return {name: getattr(self, name)[..., row] for name in self._STATE}
 
     def quiet(self, row: int) -> None:
         """Forget all suspicions of one row: what is normal has changed."""

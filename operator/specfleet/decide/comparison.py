@@ -113,6 +113,10 @@ class PairColumns:
         for name, array in old.items():
             getattr(self, name)[:count] = array
 
+    def state(self, row: int) -> dict[str, NDArray[np.generic]]:
+        """Views of one row."""
+        return {name: array[row, ...] for name, array in self.__dict__.items()}
+
     def clear(self, row: int) -> None:
         """Begin anew."""
         for array in self.__dict__.values():

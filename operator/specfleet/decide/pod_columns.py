@@ -64,6 +64,11 @@ class PodColumns:
         self.recent[:, slot] = self.stuck_seconds[slot] = 0.0
         self._free.append(slot)
 
+    def state(self, slot: int) -> dict[str, NDArray[np.generic]]:
+        """Views of one slot."""
+        recent = {"recent": self.recent[:, slot], "stuck_seconds": self.stuck_seconds[slot, ...]}
+        return {**self.step.state(slot), **recent}
+
     def add(self, slots: Slots, part: Part, gauges: Floats, in_step: NDArray[np.bool_]) -> None:
         """One window of each pod."""
         counts = part.counts

@@ -43,6 +43,10 @@ class ShareBank:
         """Forget one row."""
         self.sums[..., row] = 0.0
 
+    def state(self, row: int) -> dict[str, NDArray[np.generic]]:
+        """Views of one row."""
+        return {"sums": self.sums[..., row]}
+
     def step(self, rows: Rows, speculative: Floats, baseline: Floats) -> None:
         """Take in one window, (COUNTERS, n) deltas of each arm."""
         fresh = np.stack([_events(speculative), _events(baseline)], axis=1)

@@ -75,6 +75,10 @@ class Sums:
         self.pods[slots] = 0
         self.answers[slots] = NO_WINDOW
 
+    def state(self, slot: int) -> dict[str, NDArray[np.generic]]:
+        """Views of one slot."""
+        return {name: array[slot, ...] for name, array in self.__dict__.items()}
+
     def put(self, slots: Slots, part: Part) -> None:
         """Replace what was there by one window."""
         self.clear(slots)

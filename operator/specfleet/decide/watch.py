@@ -1,10 +1,10 @@
 """The watch: windows in, one report per deployment out. Array-native over the fleet; no I/O, the clock is an argument.
 
 State is a function of the windows since `Target.since` and the calibration: a fresh Watch fed with the same windows
-(replayed from Prometheus by the collector) reports the same.
+(replayed from Prometheus by the collector), or with a checkpoint and the windows since, reports the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,14 +15,27 @@ from specfleet.api.status import ArmRole, Calibration
 from specfleet.decide.bank import DETECTORS, DetectorBank
 from specfleet.decide.calibration import MIN_DISPERSION_WINDOWS, WindowPair, calibrate, measured_dispersion
 from specfleet.decide.calibration import prior_dispersion as prior
+from specfleet.decide.checkpoint import (
+    HALF,
+    Checkpoint,
+    SavedCheckpoints,
+    Views,
+    calibration_digest,
+    flat,
+    pair_rows,
+    row_views,
+    window_pairs,
+    write,
+)
 from specfleet.decide.comparison import PairColumns, compare
-from specfleet.decide.counters import COUNTERS, GAUGES, Counter, Floats, TargetFeed, Window
+from specfleet.decide.counters import COUNTERS, Counter, Floats, TargetFeed, Window
 from specfleet.decide.drift import SLOW_DISPERSION, alarm_threshold
+from specfleet.decide.gather import gathered, rounds
 from specfleet.decide.pod_columns import PodColumns, PodPlace
 from specfleet.decide.record import Record
 from specfleet.decide.reference import ROLES, set_reference
 from specfleet.decide.shares import ShareBank
-from specfleet.decide.sums import ANSWERS, CODES, NO_WINDOW, Batch, Slots, Sums
+from specfleet.decide.sums import ANSWERS, NO_WINDOW, Batch, Slots, Sums
 from specfleet.decide.watch_findings import STUCK_SECONDS, overall_answer, suspicions
 from specfleet.decide.watch_report import UNKNOWN_REPORT, USABLE_ANSWERS, Answer, WatchReport
 from specfleet.decide.watch_target import Key, Target
@@ -64,6 +77,7 @@ class Watch:
         """Rows with a newer window than their report."""
         self._records: dict[Key, Record] = {}
         self._rows: dict[int, Record] = {}
+        self.saved = SavedCheckpoints()
         self._free = list(range(FIRST_ROWS))[::-1]
 
     def observe(self, now: datetime, feeds: Mapping[Key, TargetFeed]) -> None:
@@ -73,13 +87,13 @@ class Watch:
             record = self.aim(feed.target, feed.answers)
             self._clocks[2, record.row] = now.timestamp()
             self._replay_week(record, feed)
-            rounds = _rounds(feed, float(self._clocks[1, record.row]))
-            if rounds:
-                queues.append((record, rounds))
+            turns = rounds(feed, float(self._clocks[1, record.row]))
+            if turns:
+                queues.append((record, turns))
         queues.sort(key=lambda queue: queue[0].row)
-        for turn in range(max((len(rounds) for _, rounds in queues), default=0)):
-            members = [(record, rounds[turn]) for record, rounds in queues if turn < len(rounds)]
-            self.absorb(np.array([record.row for record, _ in members]), self._gathered(members))
+        for turn in range(max((len(turns) for _, turns in queues), default=0)):
+            members = [(record, turns[turn]) for record, turns in queues if turn < len(turns)]
+            self.absorb(np.array([record.row for record, _ in members]), gathered(members, self.pod_slot))
 
     def aim(self, target: Target, answers: Mapping[ArmRole, tuple[Answer, str]]) -> Record:
         """What to look at from now on, and how its metrics answer at this tick."""
@@ -199,6 +213,65 @@ class Watch:
         del self._rows[row]
         self._free.append(row)
 
+    def elevated(self) -> set[tuple[Key, int]]:
+        """Which detectors of which deployments are past half their threshold."""
+        high = self._bank.level >= HALF * self._bank.thresholds(slice(None))
+        return {
+            (record.target.key, int(detector))
+            for detector, row in np.argwhere(high)
+            if (record := self._rows.get(int(row))) is not None
+        }
+
+    def keys(self) -> set[Key]:
+        """Deployments under watch."""
+        return set(self._records)
+
+    def checkpoint(self, key: Key) -> Checkpoint | None:
+        """One deployment as it is now, or as another process left it; None before its first window."""
+        record = self._records.get(key)
+        if record is None:
+            return self.saved.get(key)
+        row, target = record.row, record.target
+        if self._clocks[1, row] <= 0:
+            return None
+        part = self._bank.level[:, row] / self._bank.thresholds(np.array([row]))[:, 0]
+        return Checkpoint(
+            key=key,
+            fingerprint=target.fingerprint,
+            since=target.since.timestamp(),
+            calibration=calibration_digest(target.calibration),
+            until=float(self._clocks[1, row]),
+            suspicion=float(self._bank.stage[:, row].max()) * 10 + float(part.max()),
+            said=dict(record.said),
+            dispersion=record.dispersion,
+            state=flat(self._views(row)),
+            pods={name: (place.role, flat(self._pods.state(place.slot))) for name, place in record.pods.items()},
+            acceptance=record.acceptance.copy(),
+            pairs=pair_rows(record.pairs),
+        )
+
+    def _views(self, row: int) -> Views:
+        return row_views(row, self._bank, self._shares, self._last, self._step, self._pairs)
+
+    def _take_in(self, record: Record, saved: Checkpoint) -> None:
+        """Go on where a checkpoint ends, by the rules of a target that has changed since."""
+        row, target = record.row, record.target
+        write(self._views(row), saved.state)
+        for name, (role, state) in saved.pods.items():
+            write(self._pods.state(self.pod_slot(record, name, role)), state)
+        record.said, record.dispersion, record.acceptance = dict(saved.said), saved.dispersion, saved.acceptance.copy()
+        record.pairs = window_pairs(saved.pairs)
+        self._clocks[1:, row] = saved.until
+        self._stale[row] = True
+        dispersion = self._bank.dispersion[row], self._bank.slow_dispersion[row]
+        if saved.since != target.since.timestamp():
+            self._clear_step(record)
+        self._set_parameters(record, target)
+        if saved.calibration == calibration_digest(target.calibration):
+            self._bank.dispersion[row], self._bank.slow_dispersion[row] = dispersion
+        else:
+            self._bank.quiet(row)
+
     def _record(self, target: Target) -> Record:
         key = target.key
         record = self._records.get(key)
@@ -211,6 +284,9 @@ class Watch:
             record = Record(self._free.pop(), target)
             self._records[key] = self._rows[record.row] = record
             self._set_parameters(record, target)
+            saved = self.saved.take(target)
+            if saved is not None:
+                self._take_in(record, saved)
             return record
         old, record.target = record.target, target
         if old is target or old == target:
@@ -260,33 +336,6 @@ class Watch:
         self._allowed[:, row] = target.rollback_error_share_ratio, guards.max_client_error_share_increase_ratio
         self._has_arm[:, row] = [bool(target.arms.get(role)) for role in ROLES]
         self._slow[row] = self._keeps_windows(record)
-
-    def _gathered(self, members: Sequence[tuple[Record, dict[ArmRole, Window]]]) -> Batch:
-        size = len(members)
-        answers = np.full((2, size), NO_WINDOW, np.int8)
-        edges = np.zeros((2, size))
-        slots, groups, pods = [], [], []
-        for arm, role in enumerate(ROLES):
-            for column, (record, windows) in enumerate(members):
-                window = windows.get(role)
-                if window is None:
-                    continue
-                answers[arm, column], edges[:, column] = CODES[window.answer], (window.start, window.end)
-                record.said[role] = window.message
-                for name, pod in window.pods.items():
-                    slots.append(self.pod_slot(record, name, role))
-                    groups.append(arm * size + column)
-                    pods.append(pod)
-        return Batch(
-            start=edges[0],
-            end=edges[1],
-            answers=answers,
-            pod_slots=np.array(slots, np.intp),
-            pod_group=np.array(groups, np.intp),
-            pod_seconds=np.array([pod.seconds for pod in pods]),
-            pod_counts=np.stack([pod.counts for pod in pods], axis=1) if pods else np.zeros((COUNTERS, 0)),
-            pod_gauges=np.stack([pod.gauges for pod in pods], axis=1) if pods else np.zeros((GAUGES, 0)),
-        )
 
     def _learn(self, rows: Slots, starts: Floats, counts: Floats, pod_seconds: Floats) -> None:
         """Before the calibration: keep its windows. After one without a dispersion: measure that, once.
@@ -366,13 +415,3 @@ def _run(rows: Slots) -> Slots | slice:
     if rows.size and rows[-1] - rows[0] == rows.size - 1 and (np.diff(rows) == 1).all():
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows
-
-
-def _rounds(feed: TargetFeed, seen_until: float) -> list[dict[ArmRole, Window]]:
-    """Windows of all arms grouped by their common start, oldest first, without those seen before."""
-    found: dict[float, dict[ArmRole, Window]] = {}
-    for role, windows in feed.windows.items():
-        for window in windows:
-            if window.start >= seen_until - 1e-6:
-                found.setdefault(window.start, {})[role] = window
-    return [found[start] for start in sorted(found)]
