@@ -10,7 +10,8 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,7 @@ class Job:
     plan: dict[str, Any]
     process: "subprocess.Popen[bytes] | None" = None
     program: tuple[str, ...] = (str(DRIVER),)
+    variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def log(self) -> str:
@@ -126,7 +128,7 @@ class Job:
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *self.program, "--plan", str(self.folder / "plan.json")],
-                env=ENVIRONMENT,
+                env={**ENVIRONMENT, **self.variables},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -266,6 +268,44 @@ def test_a_capacity_that_was_not_measured_is_an_error_and_no_number(
     assert report.runs == ()
     assert report.capacity_requests_per_second is None
     assert "capacity in slice chat: TooFewRequests" in str(report.error)
+
+
+@contextmanager
+def guarded(**variables: str) -> Iterator[dict[ArmRole, Engine]]:
+    """A plain engine whose container has these variables."""
+    port = free_port()
+    engine = Engine(port, [], start(port, [], **variables))
+    try:
+        until(lambda: healthy(engine.url), "the guarded engine answers")
+        yield {ArmRole.BASELINE: engine}
+    finally:
+        engine.process.kill()
+        engine.process.wait()
+
+
+def test_engines_behind_an_api_key_are_measured_with_the_key_of_their_own_environment(tmp_path: Path) -> None:
+    key = {"VLLM_API_KEY": "secret"}
+    with guarded(**key) as engines:
+        one = {"roles": (ArmRole.BASELINE,)}
+        pair = job(tmp_path / "pair", engines, spec(warmupSeconds=1), **one)  # type: ignore[arg-type]
+        most = job(tmp_path / "most", engines, spec(warmupSeconds=1), purpose="Capacity", **one)  # type: ignore[arg-type]
+        pair.variables = most.variables = key
+        (code, report), (most_code, most_report) = pair.run(), most.run()
+    assert (code, report.error, [run.invalid_reason for run in report.runs]) == (0, None, [None])
+    assert report.texts
+    assert not any("----" in text for texts in report.texts.values() for text in texts), "no greedy text was refused"
+    assert not {probe.baseline_status for probe in report.request_probes} & {401, 403}
+    assert (most_code, most_report.error) == (0, None)
+    assert most_report.capacity_requests_per_second
+
+
+def test_a_key_that_the_engine_refuses_is_told_as_such(tmp_path: Path) -> None:
+    with guarded(VLLM_API_KEY="secret") as engines:
+        stale = job(tmp_path, engines, spec(), roles=(ArmRole.BASELINE,))
+        stale.variables = {"VLLM_API_KEY": "another"}
+        code, report = stale.run()
+    assert code == 1
+    assert "refuses our API key (HTTP 401); give it as VLLM_API_KEY in spec.engine.env" in str(report.error)
 
 
 def test_arms_that_take_turns_leave_two_halves_with_the_same_load(

@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 if __package__:
-    from specfleet.benchmark.harness import HARNESSES, ClientRecord, Harness
+    from specfleet.benchmark.harness import API_KEY, HARNESSES, ClientRecord, Harness
 else:  # As the Job runs it: two files in one folder, without the package.
-    from harness import HARNESSES, ClientRecord, Harness  # type: ignore[import-not-found,no-redef,unused-ignore]
+    from harness import API_KEY, HARNESSES, ClientRecord, Harness  # type: ignore[import-not-found,no-redef,unused-ignore]
 
 MESSAGE_LIMIT_BYTES = 4096
 MESSAGE_VERSION = 1
@@ -285,10 +285,16 @@ class Sampler(threading.Thread):
 
 
 def post(base_url: str, path: str, body: Json, timeout: float) -> tuple[int, Json]:
-    """POST JSON; (status, answer). An HTTP error is an answer, a dead server raises OSError."""
+    """POST JSON; (status, answer). An HTTP error is an answer, a dead server raises OSError.
+
+    The Job has the engines' own environment: the key that they ask for is the one that they were given.
+    """
     request = urllib.request.Request(  # noqa: S310
         base_url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
+    key = os.environ.get(API_KEY)
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
             return answer.status, _json_or_empty(answer.read())
@@ -379,6 +385,11 @@ def characters_per_token(base_url: str, model: str, source: Sequence[Json]) -> f
     sample = "\n\n".join(entry["prompt"] for entry in source[:4])[:1200]
     status, answer = post(base_url, "/v1/completions", {"model": model, "prompt": sample, "max_tokens": 1}, 120.0)
     tokens = (answer.get("usage") or {}).get("prompt_tokens")
+    if status in (401, 403):
+        raise CannotMeasureError(
+            f"{base_url} refuses our API key (HTTP {status}); give it as {API_KEY} in spec.engine.env, and start pods "
+            "again that were started with another one"
+        )
     if status != 200 or not isinstance(tokens, int) or tokens < 1:
         raise CannotMeasureError(
             f"{base_url} does not answer a completion for model {model!r} (HTTP {status}: {str(answer)[:200]}); "

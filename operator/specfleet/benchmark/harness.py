@@ -18,6 +18,9 @@ from typing import Any, Protocol
 
 Json = dict[str, Any]
 
+API_KEY = "VLLM_API_KEY"
+"""Variable with the engines' key, for whoever sends a request: absent or empty where they ask for none."""
+
 
 @dataclass(frozen=True)
 class ClientRecord:
@@ -63,7 +66,9 @@ class Harness(Protocol):
         ...
 
     def environment(self, work: Path) -> dict[str, str]:
-        """Variables of its process beside the image's own; `work` is a folder that it may write to."""
+        """Variables of its process beside the image's own; `work` is a folder that it may write to.
+
+        Where API_KEY is set, every request needs it as `Authorization: Bearer KEY`."""
         ...
 
 
@@ -192,7 +197,9 @@ class VllmBenchServe:
         folder.mkdir(exist_ok=True)
         (folder / "pandas.py").write_text(READER, encoding="utf-8")
         paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return {"PYTHONPATH": os.pathsep.join(paths)}
+        key = os.environ.get(API_KEY)
+        # The bench takes the key from the variable of the OpenAI client, whatever name the server reads it by.
+        return {"PYTHONPATH": os.pathsep.join(paths), **({"OPENAI_API_KEY": key} if key else {})}
 
 
 HARNESSES: dict[str, Harness] = {VllmBenchServe.name: VllmBenchServe()}
