@@ -10,6 +10,7 @@ from e2e.cluster.process import run
 from e2e.cluster.settings import CLUSTER_CIDR, CONTROL_NODE, MAX_NODES, SERVICE_CIDR, Node
 
 _CGROUPS = Path("/sys/fs/cgroup")
+SESSION_SHARES = 1024
 _HOST_LINK = "kn1-host"
 _NAMESPACES = Path("/run/netns")
 
@@ -78,9 +79,9 @@ def make_cgroups(node: Node) -> None:
         if hierarchy.is_symlink() or not (hierarchy / "cgroup.procs").exists() or hierarchy.name == "unified":
             continue
         (hierarchy / node.netns).mkdir(exist_ok=True)
-    # Pods ask for a few hundredths of a core, and a share is what the pods ask for: without more, any other busy
-    # process of the machine starves the engines under test.
-    (_CGROUPS / "cpu" / node.netns / "cpu.shares").write_text("65536")
+    # Pods together weigh four sessions of this machine (1024 each): less, and any busy process starves the engines under
+    # test; far more, and the engines starve the gateway, the API server and the users' client, which run outside.
+    (_CGROUPS / "cpu" / node.netns / "cpu.shares").write_text(str(4 * SESSION_SHARES))
     # A new cpuset has no processor and no memory, and takes no process until it has.
     for name in ("cpuset.cpus", "cpuset.mems"):
         value = (_CGROUPS / "cpuset" / name).read_text()
