@@ -109,8 +109,8 @@ def speculative_fingerprint(stage: Stage) -> str:
     return str((stage.status.get("stable") or {}).get("speculative") or "")
 
 
-def ask(stage: Stage, prompt: str, max_tokens: int, seconds: float = 120.0) -> tuple[int, dict[str, Any]]:
-    """One completion through the gateway: HTTP status and answer."""
+def ask(stage: Stage, prompt: str | list[int], max_tokens: int, seconds: float = 120.0) -> tuple[int, dict[str, Any]]:
+    """One completion through the gateway, of a text or of token ids: HTTP status and answer."""
     body = {"model": "target", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
     request = urllib.request.Request(
         f"{stage.access.gateway_url}/v1/completions",
