@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from specfleet.api.conditions import ConditionType
 from specfleet.api.status import Phase
 from specfleet.decide.shared_cause import patience
-from specfleet.decide.watch_report import Attribution, Severity, Signal, Suspicion
+from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Suspicion
 
-from tests.decide.test_road import promoted, suspicion
+from tests.decide.test_road import crash, promoted, suspicion
 from tests.decide.world import World
 
 SLOW = suspicion(Signal.TPOT_REGRESSION, severity=Severity.SLO, attribution=Attribution.SHARED)
@@ -69,6 +69,41 @@ def test_a_finding_that_was_never_shared_is_followed_up_at_once() -> None:
     world.suspicions = (*world.suspicions, other)
     assert world.run(60, until=lambda one: bool(one.decisions("Investigate")))
     assert world.decisions("Investigate")[0].reason == other.signal.value
+
+
+def test_a_hang_after_the_shared_one_was_over_does_not_wait_for_plain_pods() -> None:
+    world = shared(HUNG)
+    world.suspicions = ()
+    world.run(70)
+    world.suspicions = (replace(HUNG, attribution=Attribution.HISTORICAL),)
+    assert world.run(10, until=lambda one: bool(one.decisions("RollBack"))), world.story()
+
+
+@pytest.mark.parametrize("gone", ["no metrics", "no token yet"])
+def test_a_shared_hang_is_not_over_because_nobody_can_see_it_for_a_while(gone: str) -> None:
+    world = shared(HUNG)
+    world.suspicions = ()
+    world.answer = Answer.UNAVAILABLE if gone == "no metrics" else Answer.OK
+    world.requests_per_second = 0.0
+    world.run(120)
+    world.answer = Answer.OK
+    world.suspicions = (replace(HUNG, attribution=Attribution.HISTORICAL),)
+    world.run(120)
+    assert not world.decisions("RollBack")
+
+
+@pytest.mark.parametrize("happens", ["it crashes", "it runs out of memory", "its requests fail"])
+def test_another_hard_fault_never_waits_for_a_cause_that_was_shared(happens: str) -> None:
+    world = shared(HUNG)
+    becomes(world, Attribution.HISTORICAL)
+    world.run(30)
+    assert not world.decisions("RollBack")
+    if happens == "its requests fail":
+        failing = suspicion(Signal.SERVER_ERRORS, severity=Severity.HARD, attribution=Attribution.HISTORICAL)
+        world.suspicions = (*world.suspicions, failing)
+    else:
+        crash(world, world.drafted, out_of_memory=happens == "it runs out of memory")
+    assert world.run(10, until=lambda one: bool(one.decisions("RollBack"))), world.story()
 
 
 def test_it_survives_a_restart_of_the_operator_and_writes_nothing_while_nothing_changes() -> None:

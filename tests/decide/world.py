@@ -355,6 +355,7 @@ class World:
             start=since,
             end=self.now,
             requests=requests,
+            generated_tokens=requests * 200,
             draft_tokens=requests * 100,
             acceptance_rate=0.7,
             accepted_length=3.1,

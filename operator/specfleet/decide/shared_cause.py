@@ -8,12 +8,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from specfleet.api.deployment import DeploymentSpec
-from specfleet.api.status import SharedCause
+from specfleet.api.status import ArmRole, SharedCause
 from specfleet.decide.observation import Observation
 from specfleet.decide.turn import Turn
-from specfleet.decide.watch_report import Attribution, Severity, Suspicion, WatchReport
+from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Suspicion, WatchReport
 
 UNCLEAR = (Attribution.HISTORICAL, Attribution.PENDING)
+HANG = Signal.NO_PROGRESS.value
+"""The only hard finding that plain pods can share: of errors only what they do not have counts."""
+OVER_SECONDS = 60.0
+"""How often it is looked at whether a hang that is told no more is over."""
 
 
 def patience(spec: DeploymentSpec, severity: Severity) -> float:
@@ -52,13 +56,21 @@ def _kept(turn: Turn, report: WatchReport, known: dict[str, SharedCause]) -> Ite
         seen = found.get(signal)
         if signal in shared:
             yield SharedCause(signal=signal)
+        elif seen is None and signal == HANG and _generates(report):
+            continue  # That hang is over: the next one is another and waits for nobody.
         elif seen is None or seen.attribution in UNCLEAR:
             since = known[signal].unclear_since or turn.now
-            severity = seen.severity if seen is not None else Severity.SLO
+            severity = Severity.HARD if signal == HANG else Severity.SLO
             left = patience(turn.spec, severity) - turn.seconds_since(since)
             if left >= 0:
-                turn.look_again(left + 1)
+                turn.look_again(min(left + 1, OVER_SECONDS) if signal == HANG and seen is None else left + 1)
                 yield SharedCause(signal=signal, unclear_since=since)
+
+
+def _generates(report: WatchReport) -> bool:
+    """Whether the arm was seen to answer in the last window. No finding alone may mean that nobody could look."""
+    window = report.last.get(ArmRole.SPECULATIVE)
+    return window is not None and window.answer is Answer.OK and window.generated_tokens > 0
 
 
 def _as_shared(finding: Suspicion) -> Suspicion:
