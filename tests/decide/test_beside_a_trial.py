@@ -103,6 +103,26 @@ def test_confirmed_drift_ends_the_trial_once_and_is_told_as_long_as_it_lasts(fin
     assert not world.lost
 
 
+def test_drift_that_ended_a_trial_stays_known_after_any_number_of_decisions_until_the_spec_changes_again() -> None:
+    world, _ = in_engine_canary()
+    world.pod_acceptance = lambda pod: 0.3
+    found = (replace(suspicion(), attribution=Attribution.PENDING),)
+    world.promoted_suspicions = world.suspicions = found
+    world.run_to(Phase.INVESTIGATING)
+    world.run_to(Phase.CANARY, seconds=4 * 3600)
+    assert world.status is not None
+    other = world.decisions("NextStep")[0]
+    world.status = world.status.model_copy(update={"history": [other] * 20})
+    world.run(900)
+    assert world.phase is Phase.CANARY
+    assert len(world.decisions("Investigate")) == 1
+    world.promoted_suspicions = world.suspicions = ()
+    world.change(engine={**NEW_ENGINE, "image": "vllm/vllm-openai:v0.34.0"})
+    world.run_to(Phase.CANARY, seconds=4 * 3600)
+    world.promoted_suspicions = world.suspicions = found
+    assert world.run(900, until=lambda one: len(one.decisions("Investigate")) == 2), world.story()
+
+
 @pytest.mark.parametrize(
     "finding",
     [

@@ -356,6 +356,11 @@ class DeploymentStatus(StatusModel):
         max_length=16,
         description="Findings that the plain arm shares, remembered for as long as its pods take to come back.",
     )
+    followed_up: list[str] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Findings about the promoted arm that ended a trial of the present revision; each does so once.",
+    )
     calibration: Calibration | None = None
     attempts: AttemptStatus | None = None
     rollback_counts: bool = Field(True, description="Whether the roll-back in flight uses up an attempt.")

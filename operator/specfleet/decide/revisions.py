@@ -10,8 +10,6 @@ from specfleet.decide.resume import resume
 from specfleet.decide.rollback import start_rollback
 from specfleet.decide.turn import Turn
 
-NEW_REVISION = "NewRevision"
-"""Action of the decision with which a changed model or engine is noticed."""
 RESTING = (Phase.BASELINE, Phase.HELD, Phase.ROLLED_BACK, Phase.EXHAUSTED)
 MAX_NAME = 52
 """Leaves room for the hash within 63 characters; two long names with the same start stay two names."""
@@ -30,7 +28,7 @@ def follow_spec(turn: Turn) -> None:
     if turn.status.revision == name:
         return
     first = turn.status.revision is None
-    turn.set(revision=name, trials=[], search=None, recommendation=None, revision_refused=None, holds=0)
+    turn.set(revision=name, trials=[], search=None, recommendation=None, revision_refused=None, holds=0, followed_up=[])
     if first:
         turn.enter(Phase.DEPLOYING, "NewDeployment")
         return
@@ -46,7 +44,7 @@ def follow_spec(turn: Turn) -> None:
 def _other_engine(turn: Turn) -> None:
     """A changed model or engine. What serves goes on serving; a trial in flight is drained by the exchange."""
     what = engine_in_words(turn.obs, turn.status) or "model, engine or pods changed"
-    turn.decide(NEW_REVISION, "SpecChanged", f"{what}: the new plain arm has to prove itself first")
+    turn.decide("NewRevision", "SpecChanged", f"{what}: the new plain arm has to prove itself first")
     turn.enter(
         Phase.DEPLOYING,
         "SpecChanged",

@@ -6,7 +6,6 @@ from specfleet.api.status import Investigation, Phase
 from specfleet.decide import budget
 from specfleet.decide.gates import action_gates, first_unmet
 from specfleet.decide.resume import resume
-from specfleet.decide.revisions import NEW_REVISION
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_promoted_rollback
 from specfleet.decide.targets import can_attribute
 from specfleet.decide.traffic import follow_traffic, measure_the_promoted_again
@@ -62,17 +61,11 @@ def _drift(turn: Turn) -> bool:
     if stable is None or stable.speculative is None or turn.spec.paused:
         return False
     finding = actionable(turn)
-    if finding is None or finding.stage is not Stage.CONFIRMED or _followed_up(turn, finding):
+    if finding is None or finding.stage is not Stage.CONFIRMED or finding.signal.value in turn.status.followed_up:
         return False
+    turn.set(followed_up=[*turn.status.followed_up, finding.signal.value])
     investigate(turn, finding)
     return True
-
-
-def _followed_up(turn: Turn, finding: Suspicion) -> bool:
-    """Whether that finding has been investigated since the spec asked for something else."""
-    actions = [(one.action, one.reason) for one in turn.status.history]
-    asked = max((index for index, (action, _) in enumerate(actions) if action == NEW_REVISION), default=0)
-    return ("Investigate", finding.signal.value) in actions[asked:]
 
 
 def nothing_promoted(turn: Turn) -> bool:
