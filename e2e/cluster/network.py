@@ -79,7 +79,7 @@ def make_cgroups(node: Node) -> None:
         if hierarchy.is_symlink() or not (hierarchy / "cgroup.procs").exists() or hierarchy.name == "unified":
             continue
         (hierarchy / node.netns).mkdir(exist_ok=True)
-    # Pods together weigh four sessions of this machine (1024 each): less, and any busy process starves the engines under
+    # Pods together weigh four sessions of this machine (1024 each): less, and any busy process starves engines under
     # test; far more, and the engines starve the gateway, the API server and the users' client, which run outside.
     (_CGROUPS / "cpu" / node.netns / "cpu.shares").write_text(str(4 * SESSION_SHARES))
     # A new cpuset has no processor and no memory, and takes no process until it has.
