@@ -180,6 +180,17 @@ def test_a_promoted_arm_says_which_guard_holds_a_finding_back() -> None:
     assert gate(world, GateName.ACTIONS).has == 2
 
 
+def test_a_closed_maintenance_window_is_shown_to_hold_back_drift_and_not_a_missed_slo() -> None:
+    closed = {**spec_of()["remedies"], "maintenanceWindows": [{"start": "03:00", "durationSeconds": 3600}]}
+    world = promoted()
+    world.change(remedies=closed)
+    world.suspicions = (suspicion(),)
+    assert not gate(world, GateName.MAINTENANCE).met
+    world.suspicions = (suspicion(), suspicion(Signal.TPOT_REGRESSION, severity=Severity.SLO))
+    obs = world.observation()
+    assert first_unmet(phase_gates(obs, obs.status)) is None
+
+
 @pytest.mark.parametrize(
     ("phase", "accepted"),
     [

@@ -484,6 +484,40 @@ def test_a_latency_regression_of_speculation_alone_is_rolled_back_after_attribut
     world.run_to(Phase.ROLLED_BACK)
 
 
+WINDOW_AT_NIGHT = {**spec_of()["remedies"], "maintenanceWindows": [{"start": "03:00", "durationSeconds": 3600}]}
+
+
+@pytest.mark.parametrize("attribution", [Attribution.PENDING, Attribution.SPECULATION])
+def test_an_slo_roll_back_does_not_wait_for_the_maintenance_window(attribution: Attribution) -> None:
+    """Users are harmed now; a window is for what costs only money."""
+    world = promoted()
+    world.change(remedies=WINDOW_AT_NIGHT)
+    missed = suspicion(Signal.TPOT_REGRESSION, severity=Severity.SLO, attribution=attribution)
+    world.suspicions = (suspicion(), missed)
+    assert world.run(600, until=lambda one: bool(one.decisions("Investigate"))), world.story()
+    assert world.decisions("Investigate")[0].reason == Signal.TPOT_REGRESSION.value
+    world.suspicions = (replace(missed, attribution=Attribution.SPECULATION),)
+    assert world.run(600, until=lambda one: bool(one.decisions("RolledBack"))), world.story()
+
+
+def slower_than_plain(world: World) -> None:
+    world.comparison_ratio, world.comparison = (1.05, 1.3), Verdict.FAIL
+
+
+def drifting(world: World) -> None:
+    world.suspicions = (suspicion(),)
+
+
+@pytest.mark.parametrize("happens", [drifting, slower_than_plain])
+def test_what_costs_only_money_waits_for_the_maintenance_window(happens: Callable[[World], None]) -> None:
+    world = promoted()
+    world.change(remedies=WINDOW_AT_NIGHT)
+    happens(world)
+    assert not world.run(12 * 3600, until=lambda one: one.phase is not Phase.SPECULATIVE), world.story()
+    assert world.run(7 * 3600, until=lambda one: one.phase is not Phase.SPECULATIVE)
+    assert world.now.hour == 3
+
+
 @pytest.mark.parametrize("signal", [Signal.CLIENT_ERRORS, Signal.STALLS, Signal.TPOT_REGRESSION])
 def test_what_an_acceptance_cannot_tell_is_not_left_to_a_restart_probe(signal: Signal) -> None:
     world = promoted()

@@ -11,7 +11,7 @@ from specfleet.api.conditions import ConditionStatus, ConditionType, find_condit
 from specfleet.api.status import ArmRole, DeploymentStatus, Verdict
 from specfleet.decide import budget
 from specfleet.decide.observation import Observation
-from specfleet.decide.watch_report import USABLE_ANSWERS, Answer, WatchReport
+from specfleet.decide.watch_report import USABLE_ANSWERS, Answer, Severity, WatchReport
 
 ACTIONS_BESIDE_THE_BUDGET = 2
 """A trial's own canary and promotion do not use up the actions that a finding may need on the same day."""
@@ -81,8 +81,11 @@ def first_unmet(gates: tuple[Gate, ...]) -> Gate | None:
     return next((gate for gate in gates if not gate.met), None)
 
 
-def action_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:
-    """Before the watch's findings may act: cool-down, budget, breaker, maintenance window. A hard fault asks none."""
+def action_gates(
+    obs: Observation, status: DeploymentStatus, severity: Severity = Severity.ECONOMIC
+) -> tuple[Gate, ...]:
+    """Before a finding of the watch may act: cool-down, budget, breaker; what is about money alone waits for a
+    maintenance window too. A hard fault that is speculation's asks none."""
     remedies, now = obs.spec.remedies, obs.now
     recent = budget.recent_actions(status.actions, now)
     limit = remedies.max_actions_per_day + ACTIONS_BESIDE_THE_BUDGET
@@ -97,12 +100,12 @@ def action_gates(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]
             left_seconds=budget.seconds_until_fewer(recent, limit, now),
         ),
         breaker_gate(obs),
-        maintenance_gate(obs),
+        *((maintenance_gate(obs),) if severity is Severity.ECONOMIC else ()),
     )
 
 
 def breaker_gate(obs: Observation) -> Gate:
-    """Three roll-backs in the fleet within an hour stop promotions and economic actions everywhere."""
+    """Three roll-backs in the fleet within an hour stop promotions, economic and SLO actions everywhere."""
     is_open = obs.fleet.breaker_open
     return Gate(
         GateName.BREAKER, not is_open, "open" if is_open else "closed", "closed", Source.FLEET, note=obs.fleet.message

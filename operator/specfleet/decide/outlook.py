@@ -30,9 +30,10 @@ from specfleet.decide.observation import Command, Observation
 from specfleet.decide.phases.investigating import attribution_timeout, probe_patience
 from specfleet.decide.phases.resting import has_trial
 from specfleet.decide.phases.rolling_back import without_failed
-from specfleet.decide.phases.speculative import actionable, gain_below_zero
+from specfleet.decide.phases.speculative import actionable, gain_below_zero, open_findings
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
+from specfleet.decide.watch_report import Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,8 @@ def _speculative(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]
     finding = actionable(turn) is not None or gain_below_zero(turn)
     seen = "; ".join(f"{one.signal.value} {one.stage.value} ({one.attribution.value})" for one in obs.watch.suspicions)
     act = Gate(GateName.FINDING, finding, seen or "none", "one that is confirmed and not shared", Source.WATCH)
-    return (act, pause_gate(obs), *action_gates(obs, status))
+    severity = next((one.severity for one in open_findings(turn)), Severity.ECONOMIC)
+    return (act, pause_gate(obs), *action_gates(obs, status, severity))
 
 
 def _investigating(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ...]:

@@ -128,8 +128,11 @@ def gain_below_zero(turn: Turn) -> bool:
 
 def actionable(turn: Turn) -> Suspicion | None:
     """The most severe finding that justifies an action now: past the cool-down and within the budgets."""
-    if not may_act(turn):
-        return None
+    return next((one for one in open_findings(turn) if may_act(turn, one.severity)), None)
+
+
+def open_findings(turn: Turn) -> list[Suspicion]:
+    """Findings that ask for an action, the most severe first; whether it may happen now is said by its gates."""
     order = {Severity.HARD: 0, Severity.SLO: 1, Severity.ECONOMIC: 2}
     open_ = [
         one
@@ -139,12 +142,12 @@ def actionable(turn: Turn) -> Suspicion | None:
         and one.signal is not Signal.NO_PROGRESS
         and (one.attribution is not Attribution.POD or _pod_is_there(turn, one.pod))
     ]
-    return min(open_, key=lambda one: (order[one.severity], one.signal.value), default=None)
+    return sorted(open_, key=lambda one: (order[one.severity], one.signal.value))
 
 
-def may_act(turn: Turn) -> bool:
-    """Cool-down, daily budget, breaker and maintenance window (they never hold back a hard fault)."""
-    return first_unmet(action_gates(turn.obs, turn.status)) is None
+def may_act(turn: Turn, severity: Severity = Severity.ECONOMIC) -> bool:
+    """Cool-down, daily budget, breaker, and a maintenance window where nothing but money is lost meanwhile."""
+    return first_unmet(action_gates(turn.obs, turn.status, severity)) is None
 
 
 def investigate(turn: Turn, finding: Suspicion) -> None:
