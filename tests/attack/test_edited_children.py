@@ -35,7 +35,7 @@ def routed(**annotations: str) -> Body:
 
 def seen(*bodies: Body) -> Observation:
     async def look() -> Observation:
-        fleet = Fleet(Prober(lambda _: None, NOW))
+        fleet = Fleet(Prober(lambda _: None, lambda: NOW))
         fleet.cache = cache_of(OWNER, *bodies)
         owner = fleet.deployment(KEY)
         found = observe(fleet.cache, KEY, owner, fleet.wanted(KEY, owner), fleet.surroundings(KEY), NOW)

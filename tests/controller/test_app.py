@@ -10,7 +10,9 @@ from specfleet.controller.app import App
 from specfleet.controller.servers import ServerBook
 from specfleet.controller.settings import Settings
 from specfleet.kube import kinds
+from specfleet.kube import lease as leases
 from specfleet.kube.kinds import Kind
+from specfleet.kube.lease import Lease
 from specfleet.kube.port import ForbiddenError, KubeError, NotFoundError, UnavailableError
 
 from tests.controller.objects import deployment
@@ -122,3 +124,22 @@ def test_rounds_of_alerts_that_no_receiver_took_are_counted_in_the_operators_met
         sender.failures = rounds
         app._senders.append(sender)
     assert app.metrics.registry.get_sample_value("specfleet_alert_failures_total") == 5
+
+
+def test_whoever_loses_the_lease_for_a_while_takes_over_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        monkeypatch.setattr(leases, "TRUST_SECONDS", 0.0)
+        taken: list[int] = []
+        lease = Lease(Lists(), "default", "one", "operator", lambda: taken.append(len(taken)))  # type: ignore[arg-type]
+
+        async def renewed() -> bool:
+            return True
+
+        monkeypatch.setattr(lease, "_try", renewed)
+        task = asyncio.create_task(lease.run())
+        async with asyncio.timeout(60):
+            while len(taken) < 2:
+                await asyncio.sleep(0.05)
+        task.cancel()
+
+    asyncio.run(work())

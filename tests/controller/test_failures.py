@@ -65,7 +65,7 @@ class Teller:
 
     def __init__(self, refuses: KubeError | None = None, **status: Any) -> None:
         self.api, self.metrics = Written(refuses), OperatorMetrics()
-        self.fleet = Fleet(Prober(lambda key: None, NOW))
+        self.fleet = Fleet(Prober(lambda key: None, lambda: NOW))
         body = deployment().to_wire()
         self.fleet.cache.put_deployment({**body, "status": status} if status else body)
         self.failures = Failures(self.api, self.fleet, HeldLease(), self.metrics, lambda: NOW)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ PROGRESS = BenchmarkProgress(id="b", purpose="Qualify", candidate="f", started=N
 
 def fleet(limit: int | None, measuring: int) -> Fleet:
     """Three deployments of which so many measure, as a fresh operator finds them."""
-    found = Fleet(Prober(lambda key: None, NOW), limit)
+    found = Fleet(Prober(lambda key: None, lambda: NOW), limit)
     for place, (namespace, name) in enumerate(KEYS):
         status = DeploymentStatus(benchmark=PROGRESS if place < measuring else None)
         body = {**deployment().to_wire(), "status": status.to_wire()}

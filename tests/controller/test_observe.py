@@ -18,7 +18,7 @@ from specfleet.resources.revision import controller_revision
 from tests.controller.objects import KEY, NOW, as_stored, cache_of, deployment, pod, wanted
 from tests.decide.world import World
 
-AROUND = Surroundings(prober=Prober(lambda key: None, NOW), reports={}, gateway_api=True, fleet=FleetView())
+AROUND = Surroundings(prober=Prober(lambda key: None, lambda: NOW), reports={}, gateway_api=True, fleet=FleetView())
 
 
 def promoted() -> tuple[SpeculativeDeployment, list[RawObject]]:

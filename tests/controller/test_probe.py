@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -103,11 +103,14 @@ def question(port: int, **changes: Any) -> Question:
     return Question(**given)
 
 
-def with_engine(work: Callable[[Engine, int, Prober, asyncio.Event], Awaitable[None]]) -> None:
+def with_engine(
+    work: Callable[[Engine, int, Prober, asyncio.Event], Awaitable[None]],
+    moments: Sequence[datetime] = (NOW - timedelta(seconds=10),),
+) -> None:
     async def run() -> None:
         engine, woken = Engine(), asyncio.Event()
         port = await engine.start()
-        prober = Prober(lambda key: woken.set(), started=NOW - timedelta(seconds=10))
+        prober = Prober(lambda key: woken.set(), lambda: moments[-1])
         try:
             await asyncio.wait_for(work(engine, port, prober, woken), timeout=20)
         finally:
@@ -173,3 +176,32 @@ def test_even_a_pod_from_before_is_refused_when_it_answers_as_something_else() -
         assert prober.answer(before).proof is Proof.CONTRADICTED
 
     with_engine(work)
+
+
+def test_a_stand_by_leaves_the_traffic_with_pods_that_came_up_while_it_waited() -> None:
+    async def run() -> None:
+        moments = [NOW - timedelta(days=2)]
+        prober = Prober(lambda key: None, lambda: moments[-1])
+        promoted = question(9, ready_since=NOW - timedelta(days=1))
+        moments.append(NOW)
+        prober.take_over()
+        assert prober.answer(promoted).proof is Proof.PROVEN
+        await prober.close()
+
+    asyncio.run(run())
+
+
+def test_who_did_not_answer_before_the_lease_was_lost_for_a_moment_is_not_proven_by_taking_it_again() -> None:
+    async def work(engine: Engine, port: int, prober: Prober, woken: asyncio.Event) -> None:
+        engine.reply = lambda: web.Response(status=500, text="dead")
+        silent = question(port, ready_since=NOW)
+        assert prober.answer(silent).asked_since is None, "the question has not gone out yet"
+        while not engine.asked:
+            await asyncio.sleep(0.01)
+        moments.append(NOW + timedelta(minutes=5))
+        prober.take_over()
+        said = prober.answer(silent)
+        assert said.proof is Proof.PENDING
+        assert said.asked_since == moments[0]
+
+    with_engine(work, moments := [NOW + timedelta(seconds=1)])

@@ -220,7 +220,7 @@ class Operator:
         lease = Lease(stage.api, "default", f"lease-{stage.key[0]}", "operator")
         task = asyncio.create_task(lease.run())
         await lease.wait()
-        fleet = Fleet(Prober(lambda key: None, stage.now()))
+        fleet = Fleet(Prober(lambda key: None, stage.now))
         mortal: Any = Mortal(stage.api, dies_after)
         return cls(stage, fleet, Reconciler(mortal, fleet, lease, OperatorMetrics(), stage.now), task)
 

@@ -40,7 +40,7 @@ def fleet() -> Fleet:
     owner = deployment()
     stable = RevisionStatus(name="r", baseline=wanted(owner).baseline.fingerprint)
     status = DeploymentStatus(phase=Phase.BASELINE, stable=stable)
-    found = Fleet(Prober(lambda key: None, NOW))
+    found = Fleet(Prober(lambda key: None, lambda: NOW))
     found.cache.put_deployment({**owner.to_wire(), "status": status.to_wire()})
     return found
 

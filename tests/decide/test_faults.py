@@ -88,12 +88,28 @@ def test_an_arm_that_never_answers_times_out_with_what_its_pod_said() -> None:
         dead(created=ago(599)),
         dead(created=ago(86400), unready_since=ago(10)),
         dead(created=ago(86400), deleting=True),
-        pod(created=ago(86400), ready_since=ago(20), proof=Proof.PENDING),
+        pod(created=ago(86400), ready_since=ago(20), asked_since=ago(20), proof=Proof.PENDING),
+        pod(created=ago(86400), ready_since=ago(86000), proof=Proof.PENDING),
+        pod(created=ago(86400), ready_since=ago(86000), asked_since=ago(20), proof=Proof.PENDING),
     ],
-    ids=["still starting", "fell out of readiness just now", "on its way out", "ready and not asked yet"],
+    ids=[
+        "still starting",
+        "fell out of readiness just now",
+        "on its way out",
+        "ready just now",
+        "ready for a day and not asked yet",
+        "ready for a day and asked just now",
+    ],
 )
 def test_waiting_is_counted_from_when_the_pod_stopped_serving_not_from_its_birth(waiting: PodView) -> None:
     assert start_fault(arm(waiting), NOW, TIMEOUT) is None
+
+
+def test_a_ready_pod_that_does_not_answer_times_out_after_its_first_question() -> None:
+    silent = pod(asked_since=ago(601), proof=Proof.PENDING, proof_message="HTTP 500")
+    fault = start_fault(arm(silent), NOW, TIMEOUT)
+    assert fault is not None
+    assert "HTTP 500" in fault.message
 
 
 def test_one_serving_pod_is_enough_for_an_arm_not_to_time_out() -> None:

@@ -207,7 +207,8 @@ class CountedByStatus(Prober):
         """Proven where status counts the pod."""
         if question.uid in self._proven:
             return Answered(Proof.PROVEN)
-        return Answered(Proof.PENDING, "ready, but status does not count it as serving (yet)")
+        said = "ready, but status does not count it as serving (yet)"
+        return Answered(Proof.PENDING, said, asked_since=question.ready_since)
 
 
 def _from_status(

@@ -59,7 +59,7 @@ class App:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.queue = KeyQueue()
-        self.fleet = Fleet(Prober(self.queue.add, utc_now()), self.settings.benchmarks_at_once or None)
+        self.fleet = Fleet(Prober(self.queue.add, utc_now), self.settings.benchmarks_at_once or None)
         self.metrics = OperatorMetrics()
         self._api: AioKubeApi | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -73,7 +73,8 @@ class App:
     async def start(self) -> None:
         """Connect, take the Lease, list everything once, then start the tasks."""
         self._api = await connect()
-        self._lease = Lease(self._api, self.settings.own_namespace, self.settings.lease_name, self.settings.identity)
+        space, name = self.settings.own_namespace, self.settings.lease_name
+        self._lease = Lease(self._api, space, name, self.settings.identity, self.fleet.prober.take_over)
         book = ServerBook(self._api, self.settings)
         self._watching = Watching(self.fleet, book.server, self.queue.add)
         self._reconciler = Reconciler(self._api, self.fleet, self._lease, self.metrics, utc_now)

@@ -235,7 +235,8 @@ def _pod(pod: RawObject, fingerprint: str, engine: EngineSpec | None, prober: Pr
         ready_since=view.ready_since,
     )
     answered = prober.answer(question)
-    return pod_view(pod, answered.proof, answered.message, answered.engine_version)
+    found = pod_view(pod, answered.proof, answered.message, answered.engine_version)
+    return replace(found, asked_since=answered.asked_since)
 
 
 def _port(text: str) -> int:

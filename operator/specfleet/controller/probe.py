@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import aiohttp
@@ -32,6 +32,8 @@ class Answered:
     proof: Proof
     message: str = ""
     engine_version: str | None = None
+    asked_since: datetime | None = None
+    """When the first question to this start of the engine went out; None: none has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +55,27 @@ class Question:
 
 UNASKED = Answered(Proof.PENDING, "not asked yet")
 BEFORE_US = Answered(
-    Proof.PROVEN, "ready before this operator started; the start-up probe inside the pod has proven it"
+    Proof.PROVEN, "ready before this operator took over; the start-up probe inside the pod has proven it"
 )
-"""A fresh operator must not take the traffic from pods that serve, only because it has not asked them yet."""
+"""One that takes over must not take the traffic from pods that serve, only because it has not asked them yet."""
 
 
 class Prober:
     """Asks pods in the background and wakes the reconcile when an answer is there."""
 
-    def __init__(self, wake: Callable[[Key], None], started: datetime) -> None:
+    def __init__(self, wake: Callable[[Key], None], clock: Callable[[], datetime]) -> None:
         self._wake = wake
-        self._started = started
+        self._clock = clock
+        self._took_over = clock()
         self._answers: dict[tuple[str, int, str], Answered] = {}
+        self._asked: dict[tuple[str, int, str], datetime] = {}
         self._tasks: dict[tuple[str, int, str], asyncio.Task[None]] = {}
         self._limit = asyncio.Semaphore(CONCURRENT)
         self._session: aiohttp.ClientSession | None = None
+
+    def take_over(self) -> None:
+        """The Lease is ours from now on: what became ready before, nobody or another operator has looked after."""
+        self._took_over = self._clock()
 
     def answer(self, question: Question) -> Answered:
         """What is known now; asks in the background unless proven."""
@@ -75,13 +83,16 @@ class Prober:
         known = self._answers.get(slot, UNASKED)
         if known.proof is Proof.PENDING and slot not in self._tasks:
             self._tasks[slot] = asyncio.get_running_loop().create_task(self._ask(slot, question))
-        if known.proof is Proof.PENDING and question.ready_since < self._started:
+        asked = self._asked.get(slot)
+        ours = asked is not None and asked < self._took_over
+        if known.proof is Proof.PENDING and question.ready_since < self._took_over and not ours:
             return BEFORE_US
-        return known
+        return replace(known, asked_since=asked)
 
     def keep_only(self, uids: set[str]) -> None:
         """Forget pods that are gone."""
         self._answers = {slot: answer for slot, answer in self._answers.items() if slot[0] in uids}
+        self._asked = {slot: asked for slot, asked in self._asked.items() if slot[0] in uids}
 
     async def close(self) -> None:
         """Stop asking."""
@@ -93,6 +104,7 @@ class Prober:
     async def _ask(self, slot: tuple[str, int, str], question: Question) -> None:
         try:
             async with self._limit:
+                self._asked.setdefault(slot, self._clock())
                 answered = await self._complete(question)
             if answered.proof is Proof.PENDING:
                 self._answers[slot] = answered

@@ -91,10 +91,14 @@ def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> F
 
 
 def _waiting_seconds(pod: PodView, now: datetime) -> float:
-    """How long a pod has not served: since it was made, fell out of readiness, or became ready without a proof."""
-    if pod.serves:
+    """How long a pod has not served: since it was made, fell out of readiness, or was first asked when it was ready.
+
+    Not since it is ready: an operator that was away for a day must not hold its own absence against the pod.
+    """
+    if pod.serves or (pod.ready_since is not None and pod.asked_since is None):
         return 0.0
-    since = max(moment for moment in (pod.created, pod.ready_since, pod.unready_since) if moment is not None)
+    moments = (pod.created, pod.ready_since, pod.unready_since, pod.asked_since)
+    since = max(moment for moment in moments if moment is not None)
     return _seconds(since, now)
 
 

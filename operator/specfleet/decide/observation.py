@@ -37,6 +37,8 @@ class PodView:
     """Since when the kubelet does not call it ready; None while it does, or before it has looked."""
     proof: Proof = Proof.PENDING
     proof_message: str = ""
+    asked_since: datetime | None = None
+    """When the operator first asked it for a completion; None: not yet, and nothing follows from its silence."""
     deleting: bool = False
     gated: bool = False
     """A queue (Kueue's quota) has not let it go to the scheduler yet."""

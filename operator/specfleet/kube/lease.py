@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from specfleet.api.base import RawObject
@@ -24,11 +25,15 @@ class LostLeaseError(Exception):
 class Lease:
     """coordination.k8s.io/v1 Lease, taken before the first write and renewed every 10 s."""
 
-    def __init__(self, api: KubeApi, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self, api: KubeApi, namespace: str, name: str, identity: str, taken: Callable[[], None] = lambda: None
+    ) -> None:
+        """`taken` is called whenever the Lease is held after it was not, after an outage of the API server too."""
         self._api = api
         self._namespace = namespace
         self._name = name
         self._identity = identity
+        self._taken = taken
         self._renewed = float("-inf")
         self._seen: tuple[str, float] | None = None
         self.unheld_since: datetime | None = None
@@ -48,10 +53,12 @@ class Lease:
         """Acquire and renew until cancelled."""
         while True:
             # Counted from before the request: its answer may be slow, and others count from when it was written.
-            asked = time.monotonic()
+            asked, held = time.monotonic(), self.held
             try:
                 if await self._try():
                     self._renewed = asked
+                    if not held:
+                        self._taken()
             except KubeError as error:
                 log.warning("lease %s: %s", self._name, error.message)
             await asyncio.sleep(RENEW_SECONDS if self.held else 2)
