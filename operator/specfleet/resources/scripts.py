@@ -27,19 +27,26 @@ DRAIN_HOST = "SPECFLEET_DRAIN_HOST"
 """Whose requests DRAIN waits for; absent: the pod's own."""
 
 DRAIN = """
-import os, re, time, urllib.request
+import errno, os, re, socket, time, urllib.request
 base = "http://" + os.environ.get("SPECFLEET_DRAIN_HOST", "127.0.0.1") + ":" + os.environ["SPECFLEET_PORT"]
 deadline = time.monotonic() + float(os.environ["SPECFLEET_DRAIN_SECONDS"])
 time.sleep(float(os.environ["SPECFLEET_SETTLE_SECONDS"]))
 pattern = re.compile(r"^vllm:num_requests_(?:running|waiting)\\{[^}]*\\} ([0-9.e+]+)$", re.M)
+gone = (errno.ECONNREFUSED, errno.EHOSTUNREACH, socket.EAI_NONAME)
 quiet = 0
 while time.monotonic() < deadline and quiet < 2:
     try:
         text = urllib.request.urlopen(base + "/metrics", timeout=5).read().decode()
-    except OSError:
-        break
-    busy = sum(float(value) for value in pattern.findall(text))
+        busy = sum(float(value) for value in pattern.findall(text))
+    except Exception as error:
+        cause = getattr(error, "reason", error)
+        if getattr(cause, "errno", None) in gone:
+            break
+        busy = 1
     quiet = quiet + 1 if busy == 0 else 0
     time.sleep(0.5)
 """
-"""preStop: wait until the endpoint is gone everywhere and the running requests are done. SIGTERM comes after it."""
+"""preStop: wait until the endpoint is gone everywhere and the running requests are done. SIGTERM comes after it.
+
+An engine that answers late, with half an answer or with an error is busy; only one that is gone (refused, no such host)
+is not waited for."""
