@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from specfleet.api.status import Phase, Verdict
-from specfleet.decide.traffic_profile import TrafficLook, TrafficProfile
+from specfleet.decide.traffic_profile import TrafficLook, TrafficProfile, exceeded_batch, mean_batch
 
 from tests.decide.world import START, World, spec_of
 
@@ -147,6 +147,55 @@ def test_a_peak_that_no_tier_comes_up_to_is_measured_towards_once_and_not_day_af
     assert len(one.decisions("TrafficMoved")) == 2, "a still higher peak is news"
     assert len(one.decisions("Investigate")) == 2
     assert not one.lost
+
+
+def test_a_peak_whose_benchmark_came_to_nothing_is_aimed_at_again_and_not_higher() -> None:
+    one = world(peaks(lambda now: 12.0 if now < 3 * WINDOW else 40.0))
+    one.run_to(Phase.SPECULATIVE)
+    one.job_fails = True
+    assert one.run(12 * WINDOW, until=lambda w: len(w.decisions("CloseInvestigation")) == 2), one.story()
+    one.job_fails = False
+    assert one.run(30 * WINDOW, until=lambda w: len(w.decisions("CloseInvestigation")) == 3), one.story()
+    assert concurrencies(one, "Suspicion") == {40}
+    assert jobs_at(one)[-1] == 2.5
+
+
+def test_the_load_that_was_measured_in_open_loop_is_not_taken_for_a_higher_peak() -> None:
+    """16 requests in flight on average are more than 25 for one percent of the time."""
+    rate = 16.0 / 2.1
+    tiers = [{"name": "low", "requestsPerSecond": 1}, {"name": "busy", "requestsPerSecond": rate}]
+    one = world(peaks(lambda now: 25.0), benchmark={**spec_of()["benchmark"], "tiers": tiers})
+    one.run_to(Phase.SPECULATIVE)
+    measured_at(one, "busy", rate)
+    one.run(10 * WINDOW)
+    assert not one.decisions("TrafficMoved")
+
+
+def measured_at(one: World, tier: str, rate: float) -> None:
+    """Evidence in which that tier ran at so many requests per second, 2.1 seconds each."""
+    run = {"requests_per_second": rate, "completed_requests_per_second": rate, "e2e_mean_seconds": 2.1}
+    for index, item in enumerate(one.evidence):
+        runs = [piece.model_copy(update=run) if piece.tier == tier else piece for piece in item.runs]
+        one.evidence[index] = item.model_copy(update={"runs": runs})
+
+
+def test_an_open_loop_tier_is_raised_from_its_declared_rate_to_where_the_peak_is_exceeded_as_in_production() -> None:
+    rate = 16.0 / 2.1
+    tiers = [{"name": "low", "requestsPerSecond": 1}, {"name": "busy", "requestsPerSecond": rate}]
+    one = world(
+        peaks(lambda now: 12.0 if now < 3 * WINDOW else exceeded_batch(40.0)),
+        benchmark={**spec_of()["benchmark"], "tiers": tiers},
+    )
+    one.run_to(Phase.SPECULATIVE)
+    measured_at(one, "busy", rate)
+    assert one.run(6 * WINDOW, until=lambda w: bool(w.decisions("Investigate"))), one.story()
+    assert jobs_at(one)[-1] == pytest.approx(2.5, abs=1e-3)
+
+
+@pytest.mark.parametrize("mean", [0.5, 16.0, 400.0])
+def test_the_mean_of_a_batch_and_what_is_exceeded_for_one_percent_of_the_time_belong_together(mean: float) -> None:
+    assert exceeded_batch(mean) > mean
+    assert mean_batch(exceeded_batch(mean)) == pytest.approx(mean)
 
 
 @pytest.mark.parametrize(

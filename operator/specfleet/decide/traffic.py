@@ -1,9 +1,9 @@
 """What follows from traffic that has moved away from what was measured: measure again, with slices like production."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from specfleet.api.benchmark import BenchmarkSpec, TrafficSlice
+from specfleet.api.benchmark import BenchmarkSpec, LoadTier, TrafficSlice
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import BenchmarkEvidenceSpec, RunSummary
 from specfleet.api.status import ArmRole, DeploymentStatus, Investigation, Phase, TrafficStatus, Verdict
@@ -17,6 +17,9 @@ from specfleet.decide.traffic_profile import (
     TrafficProfile,
     compare,
     doublings_beyond,
+    exceeded_batch,
+    heaviest_tier,
+    mean_batch,
     production_slices,
 )
 from specfleet.decide.turn import Turn
@@ -97,16 +100,44 @@ def _aim_at_production(turn: Turn) -> None:
         return
     benchmark = turn.spec.benchmark
     slices = list(production_slices(look.profile, benchmark.slices, turn.spec.model.max_model_len))
-    beyond = doublings_beyond(largest_batch(turn), look.profile.peak_batch) or 0.0
-    ratio = round(min(LARGEST_LOAD_RATIO, load_in_force(turn.spec, turn.status) * 2.0**beyond), 3)
+    ratio = round(_load_ratio(turn, look.profile.peak_batch), 3)
     aimed = {"slices": slices, "load_ratio": ratio, "declared": _digest(benchmark)}
     turn.set(traffic=known.model_copy(update={**aimed, "peak_batch": look.profile.peak_batch}))
+
+
+def _load_ratio(turn: Turn, peak: float | None) -> float:
+    """By how much the heaviest declared tier is raised so that it fills production's peak; never less than in force.
+
+    From its declared load: raised from the load in force, a peak whose runs came to nothing would be aimed at higher
+    and higher.
+    """
+    in_force = load_in_force(turn.spec, turn.status)
+    tier = heaviest_tier(turn.spec.benchmark.tiers)
+    declared = tier.concurrency or _declared_batch(turn.obs.evidence, tier)
+    if peak is None or not doublings_beyond(largest_batch(turn), peak) or not declared:
+        return in_force
+    wanted = peak if tier.concurrency else mean_batch(peak)
+    return min(LARGEST_LOAD_RATIO, max(in_force, wanted / declared))
+
+
+def _declared_batch(evidence: Sequence[BenchmarkEvidenceSpec], tier: LoadTier) -> float | None:
+    """Mean batch of an open-loop tier at its declared rate, from its newest valid runs; None: never measured."""
+    newest_first = sorted(evidence, key=lambda one: one.started, reverse=True)
+    capacity = next((one.capacity_requests_per_second for one in newest_first if one.capacity_requests_per_second), 0.0)
+    rate = tier.requests_per_second or (tier.capacity_ratio or 0.0) * (capacity or 0.0)
+    for one in newest_first:
+        runs = [run for run in one.runs if run.valid and run.arm is ArmRole.BASELINE and run.tier == tier.name]
+        found = [_mean_in_flight(run) * rate / run.requests_per_second for run in runs if run.requests_per_second]
+        if any(found):
+            return max(found)
+    return None
 
 
 def look_anew(turn: Turn) -> None:
     """Nothing could be measured: it has to be seen to have moved again before the next attempt."""
     if turn.status.traffic is not None:
-        turn.set(traffic=turn.status.traffic.model_copy(update={"over": 0, "moved": False}))
+        again = {"over": 0, "moved": False, "peak_batch": None}
+        turn.set(traffic=turn.status.traffic.model_copy(update=again))
 
 
 def try_again_on_other_traffic(turn: Turn) -> None:
@@ -142,8 +173,8 @@ def load_in_force(spec: DeploymentSpec, status: DeploymentStatus) -> float:
 def largest_batch(turn: Turn) -> float | None:
     """Most requests in one engine at a time in what is measured; None while nothing is.
 
-    In closed loop that is the concurrency, in open loop the mean by Little's law. Only the newest benchmark over the
-    whole matrix counts: what an older one with other tiers has seen does not speak for the present proposer.
+    In closed loop that is the concurrency, in open loop what is exceeded for one percent of the time. Only the newest
+    benchmark over the whole matrix counts: what an older one with other tiers saw does not speak for this proposer.
     """
     whole = [one for one in turn.obs.evidence if one.purpose in ("Qualify", "Confirm") or _everything(one)]
     newest = max(whole, key=lambda one: one.started, default=None)
@@ -151,7 +182,7 @@ def largest_batch(turn: Turn) -> float | None:
         return None
     runs = [run for one in whole if one.benchmark == newest.benchmark for run in one.runs]
     plain = [run for run in runs if run.valid and run.arm is ArmRole.BASELINE]
-    return max((one for one in map(_in_flight, plain) if one is not None), default=None)
+    return max(map(_in_flight, plain), default=None) or None
 
 
 def _everything(evidence: BenchmarkEvidenceSpec) -> bool:
@@ -159,10 +190,13 @@ def _everything(evidence: BenchmarkEvidenceSpec) -> bool:
     return evidence.purpose == "Suspicion" and any(run.slice.startswith(PRODUCTION) for run in evidence.runs)
 
 
-def _in_flight(run: RunSummary) -> float | None:
-    if run.concurrency is not None:
-        return float(run.concurrency)
-    return run.completed_requests_per_second * run.e2e_mean_seconds if run.e2e_mean_seconds is not None else None
+def _in_flight(run: RunSummary) -> float:
+    return float(run.concurrency) if run.concurrency is not None else exceeded_batch(_mean_in_flight(run))
+
+
+def _mean_in_flight(run: RunSummary) -> float:
+    """By Little's law; 0 where no request was answered."""
+    return run.completed_requests_per_second * (run.e2e_mean_seconds or 0.0)
 
 
 def _measured_now(look: TrafficLook) -> TrafficStatus:

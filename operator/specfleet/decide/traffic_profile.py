@@ -20,6 +20,8 @@ BACK_BANDS = 0.5
 MOVED_DOUBLINGS = 0.25
 """19 % beyond the largest measured batch: speculation loses its gain with the batch, in steps of that size."""
 BACK_DOUBLINGS = 0.0
+PEAK_DEVIATIONS = 2.326
+"""Standard deviations that a normal value exceeds in one percent of all cases."""
 LENGTHS = ("prompt length", "output length")
 PEAK = "peak load"
 PRODUCTION = "production"
@@ -137,6 +139,20 @@ def compare(measured: TrafficProfile, now: TrafficProfile, state: ProfileState) 
     return ProfileAnswer(following, True, known, "; ".join(said))
 
 
+def exceeded_batch(mean: float) -> float:
+    """Batch that is exceeded for one percent of the time where requests arrive at random and the mean batch is `mean`.
+
+    Poisson, by its normal approximation. Production's peak is such a batch: next to a mean, the very load that was
+    measured would look like more.
+    """
+    return mean + PEAK_DEVIATIONS * math.sqrt(mean)
+
+
+def mean_batch(exceeded: float) -> float:
+    """The inverse of exceeded_batch: the mean at which that batch is exceeded for one percent of the time."""
+    return ((math.sqrt(PEAK_DEVIATIONS**2 + 4 * exceeded) - PEAK_DEVIATIONS) / 2) ** 2
+
+
 def production_slices(
     profile: TrafficProfile, like: Sequence[TrafficSlice], longest: int | None = None
 ) -> tuple[TrafficSlice, ...]:
@@ -158,6 +174,11 @@ def production_slices(
     )
 
 
+def heaviest_tier(tiers: Sequence[LoadTier]) -> LoadTier:
+    """The tier with the largest concurrency, else the largest rate, else the largest share of the capacity."""
+    return max(tiers, key=lambda one: (one.concurrency or 0, one.requests_per_second or 0, one.capacity_ratio or 0))
+
+
 def loaded_tiers(tiers: Sequence[LoadTier], ratio: float) -> list[LoadTier]:
     """The tiers with the heaviest one raised by `ratio`: the largest concurrency, else the largest rate.
 
@@ -165,7 +186,7 @@ def loaded_tiers(tiers: Sequence[LoadTier], ratio: float) -> list[LoadTier]:
     """
     if ratio <= 1:
         return list(tiers)
-    heaviest = max(tiers, key=lambda one: (one.concurrency or 0, one.requests_per_second or 0, one.capacity_ratio or 0))
+    heaviest = heaviest_tier(tiers)
     if heaviest.concurrency is not None:
         raised: dict[str, float] = {"concurrency": min(LARGEST_CONCURRENCY, math.ceil(heaviest.concurrency * ratio))}
     elif heaviest.requests_per_second is not None:
