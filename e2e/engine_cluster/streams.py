@@ -7,7 +7,7 @@ import threading
 import urllib.request
 from dataclasses import dataclass, field
 
-HANGS_SECONDS = 60.0
+HANGS_SECONDS = 40.0
 
 
 @dataclass

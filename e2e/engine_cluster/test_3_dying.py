@@ -53,20 +53,18 @@ def test_what_dies_at_its_first_request_never_gets_one_of_a_user(access: Access,
         assert stage.condition("SpeculationActive")["status"] == "False"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_where_no_rule_knew_it_the_start_up_probe_keeps_it_out_of_the_service(access: Access, name: str) -> None:
-    pod = pod_of(tiny(name, CASES[name](), {**GUARDED, **DUMMY_TARGET}), name)
-    ever_ready = False
-    with standing(access, [pod]):
+def test_where_no_rule_knew_it_the_start_up_probe_keeps_it_out_of_the_service(access: Access) -> None:
+    ever_ready: set[str] = set()
+    with standing(access, [pod_of(tiny(name, CASES[name](), {**GUARDED, **DUMMY_TARGET}), name) for name in CASES]):
 
         def died() -> bool:
-            nonlocal ever_ready
-            seen = bare_pods.found(access, name)
-            ever_ready = ever_ready or (bool(seen) and acts.is_ready(seen))
-            return bool(seen) and acts.restarts(seen) > 0
+            seen = [pod for name in CASES if (pod := bare_pods.found(access, name))]
+            ever_ready.update(pod["metadata"]["name"] for pod in seen if acts.is_ready(pod))
+            return len(seen) == len(CASES) and all(acts.restarts(pod) > 0 for pod in seen)
 
-        wait_until(f"the engine of pod {name} has died", died, REFUSED_SECONDS)
-        log = access.kubectl("logs", name, "-n", SPACE, "--previous").stdout
+        wait_until(f"the engines of pods {', '.join(CASES)} have died", died, REFUSED_SECONDS)
+        logs = {name: access.kubectl("logs", name, "-n", SPACE, "--previous").stdout for name in CASES}
+    for name, log in logs.items():
         print(f"\n{name}: {log.strip().splitlines()[-1]}")
-    assert STARTED in log, "it died before it listened: that is another fault"
+        assert STARTED in log, f"{name} died before it listened: that is another fault"
     assert not ever_ready
