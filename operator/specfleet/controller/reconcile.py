@@ -128,6 +128,8 @@ class Reconciler:
             body = await self._api.patch_status(kinds.SPECULATIVE_DEPLOYMENT, current, changes.status)
             self._fleet.cache.put_deployment(body)
             self._tell(obs.deployment, plan)
+            # What goes wrong from here on may cut off the Events: status tells them, and the next reconcile again.
+            self._told.discard(obs.deployment.uid)
         refused = []
         leaving: ConflictError | None = None
         for manifest in (*changes.create, *changes.apply):
@@ -143,6 +145,7 @@ class Reconciler:
             await self._api.delete(removal.kind, namespace, removal.name, removal.uid)
         for decision in plan.decisions:
             await self._event(build_event(obs.deployment, decision))
+        self._told.add(obs.deployment.uid)
         before = self._fleet.refused.get(key, ())
         told = _as_told(refused, before)
         self._fleet.refused[key] = told
@@ -154,9 +157,10 @@ class Reconciler:
         if manifest["kind"] in CREATED_ONCE:
             await self._create(key, manifest)
             return
-        self._lease.check()
         if not self._known(key, owner, manifest):
             await refuse_taken(self._api, owner, manifest)
+        # After the question, which may take longer than the Lease lasts.
+        self._lease.check()
         answered = await self._api.apply(manifest)
         self._settled.remember(manifest, answered)
         self._fleet.cache.put(kinds.kind_of(manifest), answered)
@@ -182,7 +186,8 @@ class Reconciler:
             log.warning("event %s was not written: %s", manifest["metadata"]["name"], error.message)
 
     async def _tell_again(self, owner: SpeculativeDeployment) -> None:
-        """Once per process: an Event whose telling was cut off by a crash is made good (its name is the same)."""
+        """Once per process, and after every reconcile that failed half-way: an Event whose telling was cut off is made
+        good (its name is the same)."""
         if owner.uid in self._told or not self._lease.held:
             return
         self._told.add(owner.uid)
