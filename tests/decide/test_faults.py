@@ -43,10 +43,25 @@ def dead(name: str = "p1", **fields: Any) -> PodView:
         ([pod(f"p{n}", restarts=1, last_restart=ago(5 + n) if n < 3 else None) for n in range(9)], "CrashLoop"),
         (
             [pod("a", restarts=2, last_restart=ago(5), last_run_started=ago(60)), *(pod(f"p{n}") for n in range(9))],
+            None,
+        ),
+        (
+            [
+                pod(f"p{n}", restarts=2, last_restart=ago(5 + n), last_run_started=ago(60)) if n < 3 else pod(f"p{n}")
+                for n in range(9)
+            ],
             "CrashLoop",
         ),
         ([pod(restarts=1, last_restart=ago(5), out_of_memory=True)], "OutOfMemory"),
         ([pod(restarts=1, last_restart=ago(3000), out_of_memory=True)], None),
+        ([pod("a", restarts=1, last_restart=ago(5), out_of_memory=True), *(pod(f"p{n}") for n in range(27))], None),
+        (
+            [
+                pod(f"p{n}", restarts=n < 7, last_restart=ago(5 + 3000 * n) if n < 7 else None, out_of_memory=n < 7)
+                for n in range(28)
+            ],
+            "OutOfMemory",
+        ),
     ],
     ids=[
         "healthy",
@@ -58,11 +73,14 @@ def dead(name: str = "p1", **fields: Any) -> PodView:
         "two of nine pods once each",
         "three of nine pods once each",
         "one of ten pods again and again",
+        "three of nine pods again and again",
         "out of memory",
         "out of memory long ago",
+        "one of 28 out of memory",
+        "seven of 28 out of memory within hours",
     ],
 )
-def test_a_crash_loop_is_two_crashes_within_ten_minutes_or_one_out_of_memory(
+def test_an_arm_fails_when_a_quarter_of_its_pods_crashes_or_runs_out_of_memory_and_one_bad_gpu_is_not_its_fault(
     pods: list[PodView], reason: str | None
 ) -> None:
     fault = crash_fault(arm(*pods), NOW)

@@ -536,6 +536,46 @@ def test_a_latency_regression_that_goes_away_closes_the_case() -> None:
     assert world.decisions("CloseInvestigation")[0].reason == "Recovered"
 
 
+def end_again_and_again(world: World, pod: Pod) -> None:
+    pod.ready_at, pod.restarts, pod.failure = None, pod.restarts + 2, "uncorrectable ECC error encountered"
+    pod.last_run_started, pod.last_restart = world.now - timedelta(seconds=30), world.now
+
+
+def test_one_pod_of_a_larger_arm_that_ends_again_and_again_is_replaced_once_and_then_told() -> None:
+    """One bad GPU of many: the others serve, and its pod may land on it again."""
+    world = promoted(replicas=8)
+    arm = world.arms[(world.drafted, False)]
+    bad = arm.pods[1]
+    end_again_and_again(world, bad)
+    assert world.run(900, until=lambda one: bool(one.decisions("CloseInvestigation"))), world.story()
+    assert world.decisions("RestartPod")[0].reason == "CrashLoop"
+    assert bad.uid not in {pod.uid for pod in arm.pods}
+    assert world.phase is Phase.SPECULATIVE
+    assert world.condition(ConditionType.STALLED).status is ConditionStatus.FALSE
+    for _ in range(3):
+        end_again_and_again(world, arm.pods[-1])
+        world.run(300)
+    assert len(world.decisions("RestartPod")) == 1
+    stalled = world.condition(ConditionType.STALLED)
+    assert (stalled.status, stalled.reason) == (ConditionStatus.TRUE, "CrashLoop")
+    assert "7 of 8 pods serve" in stalled.message
+    assert "ECC" in stalled.message
+    assert not world.decisions("RollBack")
+
+
+def test_with_roll_backs_switched_off_an_arm_keeps_its_traffic_while_any_of_its_pods_answers_and_no_longer() -> None:
+    world = promoted()
+    world.change(remedies={**spec_of()["remedies"], "rollback": False})
+    pods = world.arms[(world.drafted, False)].pods
+    end_again_and_again(world, pods[0])
+    end_again_and_again(world, pods[1])
+    world.run(300)
+    assert not world.decisions("RollBack")
+    assert world.condition(ConditionType.STALLED).reason == "CrashLoop"
+    crash(world, world.drafted)
+    assert world.run(900, until=lambda one: bool(one.decisions("RolledBack"))), world.story()
+
+
 def test_one_bad_pod_is_restarted_alone_and_nothing_else_happens() -> None:
     world = promoted()
     bad = world.arms[(world.drafted, False)].pods[1]

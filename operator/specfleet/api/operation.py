@@ -165,7 +165,11 @@ class RemediesSpec(ApiModel):
 
     restart_probe: bool = Field(True, description="On drift, restart one speculative pod first (needs 2 ready ones).")
     rebenchmark: bool = Field(True, description="On drift that a restart does not heal, measure the suspect cells.")
-    rollback: bool = Field(True, description="Serve the plain arm when the evidence says so. False: alert only.")
+    rollback: bool = Field(
+        True,
+        description="Serve the plain arm when the evidence says so. False: alert only, unless no pod of the promoted "
+        "arm answers any more: then the route must lead to somebody.",
+    )
     max_attempts: int = Field(3, ge=1, le=10, description="Promotions of one revision before Exhausted.")
     backoff_seconds: list[Annotated[int, Field(ge=1)]] = Field(
         default_factory=lambda: [3600, 14400, 86400, 604800],

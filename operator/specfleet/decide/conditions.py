@@ -6,7 +6,7 @@ from datetime import datetime
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, merge_conditions
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
-from specfleet.decide.faults import Fault, crash_fault, no_room, route_fault, start_fault
+from specfleet.decide.faults import Fault, crash_fault, lone_fault, no_room, route_fault, start_fault
 from specfleet.decide.observation import ArmView, Observation
 from specfleet.decide.targets import target
 from specfleet.decide.watch_report import USABLE_ANSWERS, Attribution, Signal, Stage, Suspicion
@@ -183,7 +183,7 @@ def _missing(obs: Observation, status: DeploymentStatus) -> Fault | None:
     goal = target(obs, status)
     for arm in obs.arms:
         if len(arm.serving) < goal.get(arm.fingerprint, 0):
-            fault = no_room(arm, obs.now, MISSING_SECONDS) or crash_fault(arm, obs.now)
+            fault = no_room(arm, obs.now, MISSING_SECONDS) or crash_fault(arm, obs.now) or lone_fault(arm, obs.now)
             if fault is not None:
                 return Fault(fault.reason, f"{serving} of {wanted} pods serve: {fault.message}")
     return None

@@ -8,7 +8,8 @@ from specfleet.decide.observation import ArmView, PodView, Proof, RouteView
 RECENT_SECONDS = 600.0
 CRASHES = 2
 CRASHED_SHARE = 0.25
-"""Of an arm's pods: two single crashes are a fault of an arm of four, not of one of forty."""
+"""Of an arm's pods: two single crashes are a fault of an arm of four, not of one of forty. So is one that crashes
+again and again: in a larger arm it is a bad GPU or node."""
 MEMORY_FILLS_SECONDS = 21600.0
 """A run of at most this length that followed another end and ended out of memory: memory that fills slowly fills again.
 """
@@ -26,25 +27,51 @@ class Fault:
 
     reason: str
     message: str
+    pod: str | None = None
+    """Where it is one pod's alone."""
 
 
 def crash_fault(arm: ArmView | None, now: datetime) -> Fault | None:
-    """Out of memory, one pod that crashes again and again, or crashes in a share of the arm's pods, in ten minutes."""
+    """A share of the arm's pods ran out of memory, crashes again and again, or crashed (two at least), in ten minutes.
+
+    Memory that fills slowly fills at another time in every pod: those that ran out in the hours before count too.
+    """
     if arm is None:
         return None
+    share = CRASHED_SHARE * len(arm.pods)
     recent = [pod for pod in arm.pods if _seconds(pod.last_restart, now) <= RECENT_SECONDS]
-    for pod in recent:
-        if pod.out_of_memory:
-            return Fault("OutOfMemory", f"pod {pod.name} ran out of memory{_detail(pod)}")
+    full = [pod for pod in arm.pods if pod.out_of_memory and _seconds(pod.last_restart, now) <= MEMORY_FILLS_SECONDS]
+    last = next((pod for pod in full if pod in recent), None)
+    if last is not None and len(full) >= share:
+        return Fault("OutOfMemory", f"pod {last.name} ran out of memory{_detail(last)}")
     restarts = sum(_crashes(pod, now) for pod in recent)
-    looping = any(_crashes(pod, now) >= CRASHES for pod in recent)
-    if looping or len(recent) >= max(CRASHES, CRASHED_SHARE * len(arm.pods)):
+    looping = sum(_crashes(pod, now) >= CRASHES for pod in recent)
+    if looping >= max(1, share) or len(recent) >= max(CRASHES, share):
         worst = max(recent, key=lambda pod: pod.restarts)
         return Fault(
             "CrashLoop",
             f"{restarts} restarts within 10 min, most in pod {worst.name} ({worst.restarts}){_detail(worst)}",
         )
     return None
+
+
+def lone_fault(arm: ArmView | None, now: datetime) -> Fault | None:
+    """One pod that ends again and again while its arm does not: it is told, and replaced once where it is promoted."""
+    if arm is None or crash_fault(arm, now) is not None:
+        return None
+    ending = [
+        pod
+        for pod in arm.pods
+        if not (pod.serves or pod.deleting)
+        and _seconds(pod.last_restart, now) <= RECENT_SECONDS
+        and _crashes(pod, now, _loop_seconds(pod)) >= CRASHES
+    ]
+    if not ending:
+        return None
+    pod = max(ending, key=lambda one: one.restarts)
+    reason = "OutOfMemory" if pod.out_of_memory else "CrashLoop"
+    said = f"pod {pod.name} alone ends again and again, {pod.restarts} times, {arm.name} does not{_detail(pod)}"
+    return Fault(reason, said, pod.name)
 
 
 def _crashes(pod: PodView, now: datetime, within_seconds: float = RECENT_SECONDS) -> int:

@@ -44,14 +44,16 @@ def start_rollback(
 def promoted_fault(turn: Turn) -> bool:
     """Roll back a promoted arm that crashes or that nobody can reach, whatever else is in flight.
 
-    Seen through Kubernetes alone. Not when the plain arm fails as well: then the one that still answers is kept.
+    Seen through Kubernetes alone. Not when the plain arm fails as well: then the one that still answers is kept. Where
+    roll-backs are switched off, not while any of its pods answers: the route must still lead to somebody.
     """
     stable = turn.status.stable
     if stable is None or stable.speculative is None:
         return False
     arm, now = turn.obs.arm(stable.speculative), turn.obs.now
-    fault = crash_fault(arm, now)
-    if fault is None and arm is not None and not arm.serving:
+    answers = arm is not None and bool(arm.serving)
+    fault = crash_fault(arm, now) if turn.spec.remedies.rollback or not answers else None
+    if fault is None and not answers:
         fault = start_fault(arm, now, turn.spec.engine.startup_timeout_seconds)
     if fault is None or crash_fault(turn.obs.arm(stable.baseline), now) is not None:
         return False

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from specfleet.api.status import Investigation, Phase
 from specfleet.decide import budget
+from specfleet.decide.faults import lone_fault
 from specfleet.decide.gates import action_gates, first_unmet
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_promoted_rollback
@@ -14,6 +15,8 @@ from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal,
 from specfleet.decide.week import SOURCE as WEEK
 
 STALE_EVIDENCE_SECONDS = 3600.0
+RESTART_POD = "RestartPod"
+ENDS = ("CrashLoop", "OutOfMemory")
 
 
 def speculative(turn: Turn) -> None:
@@ -40,7 +43,7 @@ def guard_promoted(turn: Turn) -> bool:
     stable = turn.status.stable
     if stable is None or stable.speculative is None:
         return False
-    return hard_fault(turn) or _hung_pod(turn) or gain_below_zero(turn)
+    return hard_fault(turn) or _hung_pod(turn) or _ending_pod(turn) or gain_below_zero(turn)
 
 
 def guard_beside_trial(turn: Turn) -> bool:
@@ -103,6 +106,23 @@ def _hung_pod(turn: Turn) -> bool:
     return False
 
 
+def _ending_pod(turn: Turn) -> bool:
+    """One pod of many that ends again and again may have a bad GPU: it is replaced once a day, and then only told.
+
+    A new one may land on another node; where it does not, deleting it again and again helps nobody.
+    """
+    stable = turn.status.stable
+    fault = lone_fault(turn.obs.arm(stable.speculative) if stable is not None else None, turn.obs.now)
+    replaced = any(
+        one.action == RESTART_POD and one.reason in ENDS and turn.now - one.time < budget.DAY
+        for one in turn.status.history
+    )
+    if fault is None or replaced:
+        return False
+    _open_case(turn, fault.reason, fault.message, RESTART_POD, fault.pod)
+    return True
+
+
 def _pod_is_there(turn: Turn, name: str | None) -> bool:
     """Whether the promoted arm still has that pod: a finding outlives the pod that it is about."""
     stable = turn.status.stable
@@ -157,11 +177,15 @@ def investigate(turn: Turn, finding: Suspicion) -> None:
     """
     stage = "Attribute" if finding.severity is Severity.SLO and can_attribute(turn.spec) else "RestartProbe"
     if finding.attribution is Attribution.POD:
-        stage = "RestartPod"
-    turn.decide("Investigate", finding.signal.value, finding.message)
+        stage = RESTART_POD
+    _open_case(turn, finding.signal.value, finding.message, stage, finding.pod)
+
+
+def _open_case(turn: Turn, signal: str, message: str, stage: str, pod: str | None) -> None:
+    turn.decide("Investigate", signal, message)
     turn.enter(
         Phase.INVESTIGATING,
-        finding.signal.value,
+        signal,
         candidate=turn.status.stable.speculative if turn.status.stable is not None else None,
         benchmark=None,
         step=None,
@@ -169,11 +193,11 @@ def investigate(turn: Turn, finding: Suspicion) -> None:
         hold_until=None,
         investigation=Investigation(
             since=turn.now,
-            signal=finding.signal.value,
+            signal=signal,
             stage=stage,
-            message=finding.message[:2048],
+            message=message[:2048],
             cells=[],
-            restarted_pod=finding.pod,
+            restarted_pod=pod,
             stage_since=turn.now,
         ),
     )
