@@ -137,6 +137,21 @@ def test_a_benchmark_ends_in_a_hold_when_the_plain_benchmark_pod_crashes() -> No
     assert not [trial for trial in world.status.trials if trial.verdict is Verdict.FAIL]
 
 
+def test_a_driver_that_finds_no_node_gives_the_gpus_back_and_says_why() -> None:
+    world = World(driver_waits_for="0/5 nodes are available: 5 Insufficient cpu.")
+    world.run(3600, until=lambda one: one.job is not None)
+    begun = world.now
+    world.run_to(Phase.HELD)
+    assert world.now - begun < timedelta(seconds=150)
+    held = world.decisions("Hold")[-1]
+    assert held.reason == "BenchmarkPodPending"
+    assert "5 Insufficient cpu" in held.message
+    world.run(60)
+    assert not [pod for (_, bench), arm in world.arms.items() if bench for pod in arm.pods], "they hold no GPU"
+    world.driver_waits_for = ""
+    world.run_to(Phase.SPECULATIVE)
+
+
 def test_benchmark_pods_wait_while_serving_pods_need_the_spare_room() -> None:
     world = World(spec=spec_of(replicas=2, capacity={"maxExtraReplicas": 1}))
     world.run_to(Phase.BENCHMARKING)

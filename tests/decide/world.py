@@ -157,6 +157,8 @@ class World:
     immune: set[str] = field(default_factory=set)
     """UIDs of pods that `broken_roles` does not touch."""
     job_fails: bool = False
+    driver_waits_for: str = ""
+    """Why the benchmark's own pod does not start; "" where it does."""
     files_say: Callable[[DeploymentSpec], tuple[Finding, ...] | None] = lambda spec: ()
     """What a preflight answers; None: its Job fails."""
     preflight_runs: bool = True
@@ -307,6 +309,8 @@ class World:
             return None
         named = (self.job.benchmark, self.job.unit)
         finished = self.job_started + timedelta(seconds=JOB_SECONDS)
+        if self.driver_waits_for:
+            return JobView(*named, self.job_started, waits_for=self.driver_waits_for)
         if self.now < finished:
             return JobView(*named, self.job_started)
         if self.job_fails:

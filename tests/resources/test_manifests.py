@@ -309,6 +309,15 @@ def test_the_plan_of_a_job_cannot_be_changed_under_it() -> None:
     assert found == {made["metadata"]["name"]}
 
 
+def test_pods_beside_the_engines_pass_a_quota_on_limits_and_the_taints_of_gpu_nodes() -> None:
+    owner = on_disk()
+    made = [benchmark_job(owner, "b1", JOB, 600), preflight(owner)]
+    for job in made:
+        pod = job["spec"]["template"]["spec"]
+        assert set(pod["containers"][0]["resources"]["limits"]) == {"cpu", "memory"}
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+
+
 def test_engine_pods_get_no_token_no_privileges_and_time_to_drain() -> None:
     owner = deployment()
     pod = arm(owner)["spec"]["template"]["spec"]

@@ -21,6 +21,7 @@ ADVICE: Mapping[str, str] = {
     "CrashLoop": f"kubectl logs {_PODS} --previous",
     "OutOfMemory": "give the engine less to hold (maxModelLen, gpu-memory-utilization, a smaller draft) or more memory",
     "InsufficientCapacity": "free a GPU, or set spec.capacity.maxExtraReplicas to 1 or more",
+    "BenchmarkPodPending": "give the benchmark's own pod (no GPU) a place: kubectl get events -n {namespace}",
     "InsufficientTraffic": "send traffic, lower rollout.steps[].minRequests, or promote by command",
     "CanaryInconclusive": "give it more traffic or time (rollout.noTrafficTimeoutSeconds), or promote by command",
     "MetricsMissing": "have Prometheus scrape the pods, and check spec.monitoring.labels",

@@ -45,6 +45,7 @@ BY_KUBERNETES = (
     "EngineContradictsSpec",
     "StartTimeout",
     "InsufficientCapacity",
+    "BenchmarkPodPending",
     "EngineMoved",
     "GpusDiffer",
     "BaselineUnstable",

@@ -33,6 +33,22 @@ def termination_message(cache: Cache, key: Key, job: str) -> str | None:
     return None
 
 
+def driver_waits_for(cache: Cache, key: Key, job: RawObject) -> str:
+    """Why the pod of a Job that is not over has not started; "" once it has, or while it is on its way up."""
+    name, status = job["metadata"]["name"], job.get("status", {})
+    if job["spec"].get("suspend"):
+        return f"Job {name} is suspended (a queue?)"
+    pods = _pods(cache, key, name)
+    if pods:
+        waiting = all(pod.get("status", {}).get("phase") in (None, "Pending") for pod in pods)
+        return _waits_for(cache, key, name) if waiting else ""
+    # Job and pods come by different watches: of a pod that was there the Job knows.
+    known = any(status.get(count) for count in ("active", "terminating", "succeeded", "failed"))
+    return (
+        "" if known else f"nobody makes the pod of Job {name} (a quota, an admission rule: kubectl describe job {name})"
+    )
+
+
 def preflight_view(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) -> PreflightView | None:
     """The Job of status.preflight; None when there is none. Its pod's answer counts as soon as it is there."""
     known = owner.status.preflight if owner.status is not None else None

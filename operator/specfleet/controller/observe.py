@@ -14,7 +14,13 @@ from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.model import EngineSpec
 from specfleet.benchmark.result import MessageError, parse_report
 from specfleet.controller.groups import GroupHistory, by_group, group_view, leader_of
-from specfleet.controller.jobs import MESSAGE_SECONDS, is_preflight, preflight_view, termination_message
+from specfleet.controller.jobs import (
+    MESSAGE_SECONDS,
+    driver_waits_for,
+    is_preflight,
+    preflight_view,
+    termination_message,
+)
 from specfleet.controller.ownership import owned
 from specfleet.controller.pods import parse_time, pod_view
 from specfleet.controller.probe import Prober, Question
@@ -274,7 +280,7 @@ def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) ->
     ended = {one["type"]: one for one in status.get("conditions", []) if one.get("status") == "True"}
     over = ended.get("Complete") or ended.get("Failed")
     if over is None:
-        return JobView(benchmark, unit, started)
+        return JobView(benchmark, unit, started, waits_for=driver_waits_for(cache, key, job)[:1024])
     finished = parse_time(status.get("completionTime")) or parse_time(over.get("lastTransitionTime")) or started
     said = termination_message(cache, key, metadata["name"])
     if said is None and (now - finished).total_seconds() < MESSAGE_SECONDS:

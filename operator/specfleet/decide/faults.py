@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from specfleet.decide.observation import ArmView, PodView, Proof, RouteView
+from specfleet.decide.observation import ArmView, JobView, PodView, Proof, RouteView
 
 RECENT_SECONDS = 600.0
 CRASHES = 2
@@ -144,6 +144,28 @@ def no_room(arm: ArmView | None, now: datetime, patience: float = UNSCHEDULABLE_
         if pod.unschedulable_since and _seconds(pod.unschedulable_since, now) > patience:
             return Fault("InsufficientCapacity", f"pod {pod.name} cannot be scheduled: {pod.unschedulable_message}")
     return None
+
+
+def driver_fault(job: JobView | None, now: datetime) -> Fault | None:
+    """The benchmark's own pod does not start, while the arms hold their GPUs for it."""
+    if job is None or job.finished or not job.waits_for or _seconds(job.started, now) <= UNSCHEDULABLE_SECONDS:
+        return None
+    return Fault("BenchmarkPodPending", f"the pod that sends the benchmark's requests does not start: {job.waits_for}")
+
+
+def stuck_rollout(arm: ArmView | None, now: datetime, timeout_seconds: float) -> Fault | None:
+    """A template was changed in place and the pod that should take over does not come: the one before it serves on."""
+    if arm is None:
+        return None
+    alive = [pod for pod in arm.pods if not pod.deleting]
+    if len(alive) <= arm.replicas:
+        return None
+    full = no_room(arm, now, timeout_seconds)
+    late = [pod for pod in alive if not pod.gated and _waiting_seconds(pod, now) > timeout_seconds]
+    if full is None and not late:
+        return None
+    said = full.message if full is not None else f"pod {late[0].name} is not ready{_detail(late[0])}"
+    return Fault("RolloutStuck", f"{arm.name} cannot exchange its pods for the changed template: {said}")
 
 
 def route_fault(route: RouteView | None, now: datetime) -> Fault | None:

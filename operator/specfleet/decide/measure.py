@@ -11,6 +11,7 @@ from specfleet.decide.evidence_pairs import arrange
 from specfleet.decide.faults import (
     Fault,
     crash_fault,
+    driver_fault,
     engine_mismatch,
     no_room,
     start_fault,
@@ -235,6 +236,9 @@ def _interruption(turn: Turn, progress: BenchmarkProgress) -> Interruption | Non
     if full is not None and unit is not None and _room_for_one(turn.obs, progress, unit, arms):
         _take_turns(turn, progress, unit, full)
         return None
+    job = turn.obs.job
+    if full is None and unit is not None and job is not None and _is_of(job, progress, unit):
+        full = driver_fault(job, now)
     if full is not None:
         return Interruption(full, None)
     timeout = turn.spec.engine.startup_timeout_seconds

@@ -134,6 +134,8 @@ class JobView:
     request_probes: tuple[RequestProbe, ...] = ()
     greedy_texts: Mapping[str, str] = field(default_factory=dict)
     capacity_requests_per_second: float | None = None
+    waits_for: str = ""
+    """Why its pod has not started, in Kubernetes' words; "" once it has, or while it is on its way."""
 
 
 @dataclass(frozen=True, slots=True)

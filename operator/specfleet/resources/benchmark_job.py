@@ -23,6 +23,8 @@ OWN_ENVIRONMENT = {
 }
 """What the driver needs, whatever the engine is given: a home that it may write, and no GPU (the engine's image asks
 for all of them by its own environment)."""
+LIMITS = {"cpu": "4", "memory": "8Gi"}
+"""Far above what a client takes, so that none is slowed; a namespace whose quota counts limits refuses pods without."""
 HUB_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 """Where the engine keeps what it has loaded from the hub, the tokenizer among it."""
 
@@ -77,7 +79,7 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
                     f"{benchmark_plan.MOUNT}/{benchmark_plan.PLAN_FILE}",
                 ],
                 "env": _environment(owner.spec),
-                "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
+                "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}, "limits": LIMITS},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                 "volumeMounts": [driver, scratch, *mounts],
             }
@@ -92,8 +94,9 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
         pod["containers"][0]["imagePullPolicy"] = template.image_pull_policy
     if template.image_pull_secrets:
         pod["imagePullSecrets"] = template.image_pull_secrets
-    if template.tolerations:
-        pod["tolerations"] = template.tolerations
+    allowed = tolerations(owner.spec)
+    if allowed:
+        pod["tolerations"] = allowed
     own = {**_labels(benchmark), UNIT: job.unit}
     return {
         "apiVersion": "batch/v1",
@@ -105,6 +108,17 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
             "template": {"metadata": {"labels": child(owner, name, own)["labels"]}, "spec": pod},
         },
     }
+
+
+def tolerations(spec: DeploymentSpec) -> list[RawObject]:
+    """The engine's own, and those of the taints that clusters put on GPU nodes under the resource's own name: pods that
+    ask for it are let in (ExtendedResourceToleration), and a pod beside the engines is not asking."""
+    asked = {**spec.template.resources.get("requests", {}), **spec.template.resources.get("limits", {})}
+    devices = sorted(name for name in asked if "/" in name)
+    return [
+        *spec.template.tolerations,
+        *({"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices),
+    ]
 
 
 def _environment(spec: DeploymentSpec) -> list[RawObject]:

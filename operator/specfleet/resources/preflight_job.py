@@ -8,7 +8,7 @@ from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.decide.preflight import JOB_SECONDS
 from specfleet.engine.preflight import VARIABLE, preflight_command, preflight_mounts, preflight_plan
-from specfleet.resources.benchmark_job import DRIVER_USER
+from specfleet.resources.benchmark_job import DRIVER_USER, tolerations
 from specfleet.resources.metadata import base_labels, child
 from specfleet.resources.pods import CONTAINER
 
@@ -56,7 +56,7 @@ def _pod(owner: SpeculativeDeployment, spec: DeploymentSpec, plan: RawObject) ->
             **_groups(spec.template.pod_security_context),
         },
         "affinity": _beside_the_engine(owner),
-        "tolerations": [*spec.template.tolerations, *_device_taints(spec)],
+        "tolerations": tolerations(spec),
         "containers": [_container(spec, plan, mounts)],
     }
     if volumes:
@@ -76,7 +76,7 @@ def _container(spec: DeploymentSpec, plan: RawObject, mounts: Iterable[RawObject
             # Where every container is given all GPUs unless it says otherwise.
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
         ],
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "2Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -94,14 +94,6 @@ def _beside_the_engine(owner: SpeculativeDeployment) -> RawObject:
     serving = {**base_labels(owner), labels.ROLE: labels.ROLE_SERVING}
     term = {"labelSelector": {"matchLabels": serving}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-def _device_taints(spec: DeploymentSpec) -> list[RawObject]:
-    """Taints that clusters put on GPU nodes under the resource's own name; pods that ask for it are let in, we are not
-    asking (ExtendedResourceToleration)."""
-    asked = {**spec.template.resources.get("requests", {}), **spec.template.resources.get("limits", {})}
-    devices = sorted(name for name in asked if "/" in name)
-    return [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices]
 
 
 def _groups(context: RawObject) -> RawObject:

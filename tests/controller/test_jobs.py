@@ -1,0 +1,65 @@
+"""Why the pod of a benchmark Job has not started, as the cluster's objects say it."""
+
+from typing import Any
+
+import pytest
+from specfleet.api import labels
+from specfleet.controller.jobs import driver_waits_for
+from specfleet.decide.plan import JobIntent
+from specfleet.resources.benchmark_job import benchmark_job
+
+from tests.controller.objects import KEY, as_stored, cache_of, deployment, not_ready, pod
+
+INTENT = JobIntent(benchmark="b1", unit="p0", pair=0, purpose="Qualify", arms={}, pods={}, cells=())
+NO_NODE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/5 nodes are available: 5 Insufficient cpu.",
+}
+QUEUED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+ENDED = {"name": "engine", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+
+
+@pytest.mark.parametrize(
+    ("job", "its_pod", "said"),
+    [
+        ({}, {"phase": "Pending", "conditions": [NO_NODE], "containerStatuses": []}, "5 Insufficient cpu"),
+        ({}, {"phase": "Pending", "conditions": [QUEUED], "containerStatuses": []}, "stands in a queue"),
+        ({}, {"phase": "Pending", **not_ready("ImagePullBackOff")}, "ImagePullBackOff was scripted"),
+        ({}, {"phase": "Pending", **not_ready("ContainerCreating")}, None),
+        ({"status": {"active": 1}}, {"phase": "Running"}, None),
+        ({"status": {"active": 1}}, {"phase": "Succeeded", "containerStatuses": [ENDED]}, None),
+        ({"status": {"active": 1}}, {"phase": "Failed", "reason": "Evicted"}, None),
+        ({}, None, "nobody makes the pod of Job llama-b1-p0 (a quota"),
+        ({"status": {"active": 1}}, None, None),
+        ({"spec": {"suspend": True}}, None, "is suspended"),
+    ],
+    ids=[
+        "no node",
+        "a queue",
+        "no image",
+        "on its way up",
+        "it runs",
+        "it has ended and the Job does not know",
+        "it was evicted",
+        "a quota refuses it",
+        "its pod has not been seen yet",
+        "the Job stands in a queue",
+    ],
+)
+def test_a_pod_that_has_not_started_says_what_it_waits_for(
+    job: dict[str, Any], its_pod: dict[str, Any] | None, said: str | None
+) -> None:
+    owner = deployment()
+    body = as_stored(benchmark_job(owner, "b1", INTENT, 600), "job")
+    body["spec"] |= job.get("spec", {})
+    body["status"] = job.get("status", {})
+    bodies = [body]
+    if its_pod is not None:
+        made = pod("f", **its_pod)
+        own = {"batch.kubernetes.io/job-name": body["metadata"]["name"], labels.ROLE: labels.ROLE_DRIVER}
+        made["metadata"]["labels"] |= own
+        bodies.append(made)
+    found = driver_waits_for(cache_of(owner, *bodies), KEY, body)
+    assert found == "" if said is None else said in found
