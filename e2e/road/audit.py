@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,5 +75,9 @@ def read_writes(log: Path, since: float = 0.0, until: float = float("inf")) -> l
 
 
 def steady_state_writes(writes: Iterable[Write], operator: str) -> list[Write]:
-    """Writes by the operator, Lease renewals apart."""
-    return [one for one in writes if one.user == operator and one.resource != "leases"]
+    """Writes by the operator, apart from Lease renewals and the watch's checkpoints (one per shard and six hours)."""
+    return [one for one in writes if one.user == operator and one.resource != "leases" and not _checkpoint(one)]
+
+
+def _checkpoint(write: Write) -> bool:
+    return write.resource == "configmaps" and re.fullmatch(r"specfleet(-.+)?-watch-\d+", write.name) is not None

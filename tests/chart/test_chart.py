@@ -11,6 +11,7 @@ from helm_python import Chart, HelmError
 from specfleet.alerts.metrics import OperatorMetrics
 from specfleet.api import crd
 from specfleet.controller.settings import from_environment
+from specfleet.decide.checkpoint_format import SHARDS
 
 from tests.chart.conftest import CHART, Object, Render, of_kind
 
@@ -119,6 +120,17 @@ def test_no_rule_is_wider_than_it_must_be(render: Render) -> None:
                 ) or (role["metadata"]["name"].endswith("-edit")), (
                     "the spec is the user's: the operator never writes it"
                 )
+
+
+@pytest.mark.parametrize(("values", "prefix"), [({}, "specfleet"), ({"shard": "team"}, "specfleet-team")])
+def test_its_checkpoints_have_their_names_and_its_own_namespace_alone(
+    render: Render, values: dict[str, object], prefix: str
+) -> None:
+    (own,) = (role for role in of_kind(render(values), "Role") if role["metadata"]["name"].endswith("-own"))
+    (rule,) = (rule for rule in own["rules"] if rule["resources"] == ["configmaps"])
+    assert own["metadata"]["namespace"] == "operators"
+    assert rule["resourceNames"] == [f"{prefix}-watch-{shard}" for shard in range(SHARDS)]
+    assert sorted(rule["verbs"]) == ["create", "delete", "get", "patch"]
 
 
 def test_with_namespaces_there_is_no_cluster_wide_right_of_the_operator(render: Render) -> None:

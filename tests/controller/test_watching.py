@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import pytest
 from specfleet.api.status import DeploymentStatus, Phase, RevisionStatus
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.probe import Prober
@@ -14,6 +16,7 @@ from specfleet.decide.watch_target import Key, Target
 from specfleet.telemetry.servers import MetricsServer
 
 from tests.controller.objects import KEY, NOW, deployment, wanted
+from tests.decide.test_checkpoint import ONE
 
 LOOK = TrafficLook(NOW, TrafficProfile({200.0: 900.0}, {200.0: 900.0}, 900.0))
 NOWHERE = MetricsServer("http://127.0.0.1:9", timeout_seconds=1)
@@ -73,6 +76,33 @@ def test_a_namesake_does_not_inherit_the_traffic_of_the_one_that_was_deleted() -
 
     ticked(found, Slow(replaced))
     assert found.traffic == {}
+
+
+@pytest.mark.parametrize(
+    ("uid", "serves", "kept"),
+    [("u-1", False, True), ("u-1/promoted", False, True), ("u-2", False, False), ("u-1/promoted", True, False)],
+    ids=[
+        "of one that does not serve yet",
+        "of its promoted arm",
+        "of a namesake that was deleted",
+        "of a trial that is over",
+    ],
+)
+def test_checkpoints_wait_for_their_deployments_and_no_longer(uid: str, serves: bool, kept: bool) -> None:
+    found = fleet()
+    body = found.cache.deployments[KEY]
+    assert body["metadata"]["uid"] == "u-1"
+    if not serves:
+        found.cache.put_deployment({**body, "status": {}})
+    watching = Watching(found, lambda owner: NOWHERE, lambda key: None)
+    watching._profiles = Slow()  # type: ignore[assignment]
+    key = (*KEY, uid)
+    watching.watch.saved.add([replace(ONE, key=key)])
+    try:
+        asyncio.run(watching.tick(NOW))
+    finally:
+        watching.close()
+    assert watching.watch.saved.keys() == ({key} if kept else set())
 
 
 def test_nothing_is_kept_of_a_deployment_that_went_meanwhile() -> None:

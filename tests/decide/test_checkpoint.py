@@ -98,7 +98,7 @@ def feed(watch: Watch, targets: list[Target], index: int, acceptance: float = 0.
 
 def stored(watch: Watch, keys: list[Key] | None = None) -> list[Checkpoint]:
     """As another process reads it: through the bytes."""
-    found = [one for key in keys or sorted(watch.keys()) if (one := watch.checkpoint(key)) is not None]
+    found = [one for key in keys or sorted(watch.watched()) if (one := watch.checkpoint(key)) is not None]
     data, left_out = encode(found)
     assert left_out == []
     return decode(data)
@@ -331,7 +331,7 @@ def test_where_there_is_no_room_the_most_suspicious_are_kept() -> None:
     for index in range(30):
         feed(watch, targets[:6], index, 0.5)
         feed(watch, targets[6:], index, 0.3)
-    found = [one for key in sorted(watch.keys()) if (one := watch.checkpoint(key)) is not None]
+    found = [one for key in sorted(watch.watched()) if (one := watch.checkpoint(key)) is not None]
     whole, none = encode(found)
     assert none == []
     data, left_out = encode(found, len(whole) // 2)

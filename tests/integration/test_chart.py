@@ -140,6 +140,14 @@ def test_each_shard_may_renew_its_own_lease_only(server: Server, one_team: str, 
     assert _may(server, everywhere, "update", leases, OPERATORS, "specfleet")
 
 
+def test_each_shard_may_keep_its_own_checkpoints_only(server: Server, one_team: str) -> None:
+    for verb in ("get", "create", "patch", "delete"):
+        assert _may(server, one_team, verb, "configmaps", OPERATORS, "specfleet-team-watch-63")
+        assert not _may(server, one_team, verb, "configmaps", OPERATORS, "specfleet-watch-63")
+        assert not _may(server, one_team, verb, "configmaps", OPERATORS, "another")
+    assert not _may(server, one_team, "list", "configmaps", OPERATORS)
+
+
 def test_the_pod_is_admitted_where_the_restricted_standard_is_enforced(server: Server, everywhere: str) -> None:
     del everywhere
     label = "pod-security.kubernetes.io/enforce=restricted"

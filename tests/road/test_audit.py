@@ -1,6 +1,6 @@
 import json
 
-from e2e.road.audit import steady_state_writes, writes_in
+from e2e.road.audit import Write, steady_state_writes, writes_in
 
 OPERATOR = "system:serviceaccount:specfleet:specfleet"
 
@@ -40,6 +40,15 @@ def test_lease_renewals_and_others_are_no_writes_of_a_steady_state() -> None:
     log = [line("patch", "leases"), line("update", "deployments", user="system:node:n1"), line("patch", "events")]
     found = steady_state_writes(writes_in(log), OPERATOR)
     assert [one.resource for one in found] == ["events"]
+
+
+def test_checkpoints_of_the_watch_are_no_writes_of_a_steady_state_either() -> None:
+    def write(name: str, resource: str = "configmaps") -> Write:
+        return Write(0.0, OPERATOR, "patch", resource, "", "specfleet", name)
+
+    known = [write("specfleet-watch-0"), write("specfleet-team-watch-63")]
+    others = [write("prompts"), write("my-watch-0"), write("specfleet-watch-0", "secrets")]
+    assert steady_state_writes([*known, *others], OPERATOR) == others
 
 
 def test_kubernetes_itself_is_told_from_a_stranger() -> None:

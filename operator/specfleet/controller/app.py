@@ -15,6 +15,7 @@ from specfleet.alerts.webhook import WebhookSender
 from specfleet.api import labels
 from specfleet.api.base import RawObject
 from specfleet.api.reasons import UNREADABLE
+from specfleet.controller.checkpoints import Checkpoints
 from specfleet.controller.failures import TOLD_FROM, TOLD_FROM_IN_BETWEEN, Failures
 from specfleet.controller.fleet import Fleet, served_optional
 from specfleet.controller.observe import UnreadableError
@@ -65,6 +66,7 @@ class App:
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
         self._watching: Watching | None = None
+        self._checkpoints: Checkpoints | None = None
         self._reconciler: Reconciler | None = None
         self._failures: Failures | None = None
         self._senders: list[Sender] = []
@@ -77,6 +79,14 @@ class App:
         self._lease = Lease(self._api, space, name, self.settings.identity, self.fleet.prober.take_over)
         book = ServerBook(self._api, self.settings)
         self._watching = Watching(self.fleet, book.server, self.queue.add)
+        self._checkpoints = Checkpoints(
+            self._api,
+            self._lease,
+            self._watching.watch,
+            (self.settings.own_namespace, f"{self.settings.lease_name}-watch"),
+            self.metrics.count_error,
+            asyncio.get_running_loop().time,
+        )
         self._reconciler = Reconciler(self._api, self.fleet, self._lease, self.metrics, utc_now)
         self._failures = Failures(self._api, self.fleet, self._lease, self.metrics, utc_now)
         self.follow_itself()
@@ -95,10 +105,12 @@ class App:
         )
 
     async def stop(self) -> None:
-        """Stop the tasks and give the Lease back."""
+        """Stop the tasks, leave checkpoints to the successor, and give the Lease back."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._checkpoints is not None:
+            await self._checkpoints.write_all()
         if self._lease is not None and self._api is not None:
             await self._lease.release()
         if self._watching is not None:
@@ -157,6 +169,10 @@ class App:
         unheld = self._lease.unheld_since
         self.fleet.watch = WatchHistory(now, (now - unheld).total_seconds() if unheld else 0.0)
         await self._first_resync()
+        self.fleet.judge_breaker(utc_now())
+        if self._checkpoints is not None:
+            await self._checkpoints.read(utc_now())
+            self._spawn("checkpoints", self._checkpoints.run())
         for number in range(self.settings.workers):
             self._spawn(f"worker-{number}", self._work(reconciler))
         self._spawn("telemetry", self._telemetry(book))

@@ -10,7 +10,7 @@ from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_report import Answer, WatchReport, gist
-from specfleet.decide.watch_scope import promoted_target, watch_target
+from specfleet.decide.watch_scope import PROMOTED, promoted_target, watch_target
 from specfleet.decide.watch_target import Target
 from specfleet.kube.cache import Key
 from specfleet.telemetry.collector import Collector
@@ -38,9 +38,9 @@ class Watching:
         self._fleet = fleet
         self._servers = servers
         self._wake = wake
-        self._collector = Collector()
+        self.watch = Watch()
+        self._collector = Collector(resumes_at=self.watch.saved.resumes_at)
         self._profiles = Profiles()
-        self._watch = Watch()
         self._watched: set[tuple[str, str, str]] = set()
 
     @property
@@ -82,19 +82,22 @@ class Watching:
                 guards[guard.key] = key
                 targets[server].append(guard)
         feeds = await self._collector.tick(targets, now)
-        self._watch.observe(now, feeds)
-        beside = {key: self._watch.report(guard) for guard, key in guards.items()}
+        self.watch.observe(now, feeds)
+        beside = {key: self.watch.report(guard) for guard, key in guards.items()}
         for watched, key in keys.items():
             if self._is_there(watched):
-                self._publish(key, self._watch.report(watched), beside.get(key))
+                self._publish(key, self.watch.report(watched), beside.get(key))
         for watched, look in (await self._profiles.read(asked, now)).items():
             if self._is_there(watched):
                 self._fleet.traffic[keys[watched]] = look
                 self._wake(keys[watched])
         present = {*keys, *guards}
         for gone in self._watched - present:
-            self._watch.forget(gone)
+            self.watch.forget(gone)
         self._watched = present
+        seen = set(keys.values())
+        # One of a deployment that was looked at is used by now, or of a trial that is over.
+        self.watch.saved.keep(lambda saved: saved[:2] not in seen and self._is_there(saved))
         return max(1.0, min(LONGEST_TICK_SECONDS, shortest / 4))
 
     def _target(self, key: Key, now: datetime) -> tuple[Target, Target | None, MetricsServer | str] | None:
@@ -117,6 +120,7 @@ class Watching:
     def _is_there(self, watched: tuple[str, str, str]) -> bool:
         """False when it was deleted while its metrics were read: a namesake must not inherit what they say."""
         namespace, name, uid = watched
+        uid = uid.removesuffix(PROMOTED)
         body = self._fleet.cache.deployments.get((namespace, name))
         return body is not None and body["metadata"].get("uid") == uid
 

@@ -222,7 +222,7 @@ class Watch:
             if (record := self._rows.get(int(row))) is not None
         }
 
-    def keys(self) -> set[Key]:
+    def watched(self) -> set[Key]:
         """Deployments under watch."""
         return set(self._records)
 

@@ -6,11 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specfleet.api.deployment import DeploymentSpec
+from specfleet.decide.checkpoint import Checkpoint, refusal
+from specfleet.decide.checkpoint_format import decode, encode, shard_of
 from specfleet.decide.reference import ROLES
 from specfleet.decide.sums import Slots
 from specfleet.decide.watch import Watch
-from specfleet.decide.watch_report import Answer
+from specfleet.decide.watch_report import Answer, WatchReport
 from specfleet.decide.watch_scope import watch_target
+from specfleet.decide.watch_target import Key
 from specfleet.simulate.cluster import DEFAULT_SPEC, START, merged
 from specfleet.simulate.engines import Engines, Layout
 from specfleet.simulate.scenario import FaultKind, Scenario
@@ -29,7 +32,7 @@ class Simulation:
         self.window_seconds = float(spec.window_seconds)
         self.watch = Watch()
         self._engines = Engines(scenario, self.window_seconds, spec.replicas, copies)
-        self.stories = [Story(scenario, self._engines, self.watch.report, number) for number in range(copies)]
+        self.stories = [Story(scenario, self._engines, self._report, number) for number in range(copies)]
         self._due = np.zeros(copies)
         self._rows = np.full(copies, -1, np.intp)
         self._broken: list[str | None] = [None] * copies
@@ -46,11 +49,32 @@ class Simulation:
             for number in awake:
                 self._live(self.stories[number], edge)
                 alive[number] = not self.stories[number].over
+            if any(story.operator_restarts for story in self.stories):
+                self._replace_operator(alive, edge)
             self._watch(alive, awake, index, edge)
             index += 1
         for story in self.stories:
             story.judge()
         return [story.result for story in self.stories]
+
+    def _report(self, key: Key) -> WatchReport:
+        return self.watch.report(key)
+
+    def _replace_operator(self, alive: NDArray[np.bool_], edge: datetime) -> None:
+        """A fresh watch that knows what the checkpoints of the old one say, through their bytes."""
+        shards: dict[int, list[Checkpoint]] = {}
+        for key in sorted(self.watch.watched()):
+            if (found := self.watch.checkpoint(key)) is not None:
+                shards.setdefault(shard_of(key), []).append(found)
+        self.watch = Watch()
+        for members in shards.values():
+            stored, _ = encode(members)
+            self.watch.saved.add(one for one in decode(stored) if refusal(one, edge.timestamp()) is None)
+        self._rows[:] = -1
+        for story in self.stories:
+            story.operator_restarts = False
+            if alive[story.member.number]:
+                self._aim(story, edge)
 
     def _live(self, story: Story, edge: datetime) -> None:
         number, status = story.member.number, story.cluster.status

@@ -65,6 +65,9 @@ class FaultKind(StrEnum):
     """Traffic of one data set only (`dataset`)."""
     METRICS = "metrics"
     """The metric path fails in the way of `answer`."""
+    OPERATOR_RESTART = "operatorRestart"
+    """The operator's process is replaced in good order: the next one goes on from the checkpoints. Here the hours of
+    the first week are lost with it (there is no Prometheus to read them from)."""
     SPEC = "spec"
     """The user applies the spec with `patch` merged in."""
 

@@ -78,6 +78,8 @@ class Story:
         self.windows = 0
         self.stirred = True
         """The last report may say something that decide() acts on."""
+        self.operator_restarts = False
+        """The process that watches is to be replaced at the end of this window."""
         self._engines, self._ask = engines, ask
         self._done: set[int] = set()
         self._findings: set[tuple[str, Stage]] = set()
@@ -211,6 +213,8 @@ class Story:
                 self.cluster.change(fault.patch)
             elif fault.kind is FaultKind.OUT_OF_MEMORY:
                 self.cluster.kill_for_memory(fault.arm or ArmRole.SPECULATIVE)
+            elif fault.kind is FaultKind.OPERATOR_RESTART:
+                self.operator_restarts = True
 
     def _roles(self, kind: FaultKind) -> set[ArmRole]:
         found: set[ArmRole] = set()

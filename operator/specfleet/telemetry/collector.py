@@ -1,12 +1,13 @@
 """One tick of telemetry for the whole fleet: few queries per server, closed windows per deployment and arm.
 
 Nothing lives only here: which windows were read is a cursor per deployment, and a fresh collector reads again from
-the start of the step or calibration (at most `replay_seconds` back), in slices of bounded size.
+the end of the watch's checkpoint, or without one from the start of the step or calibration (at most `replay_seconds`
+back), in slices of bounded size.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -48,11 +49,21 @@ class _Cursor:
     windows: dict[ArmRole, list[Window]] = field(default_factory=dict)
 
 
+def _nowhere(_: Target) -> float | None:
+    return None
+
+
 class Collector:
     """Reads all targets. Not for concurrent ticks."""
 
-    def __init__(self, replay_seconds: float = REPLAY_SECONDS) -> None:
+    def __init__(
+        self,
+        replay_seconds: float = REPLAY_SECONDS,
+        resumes_at: Callable[[Target], float | None] = _nowhere,
+    ) -> None:
+        """`resumes_at`: up to where the watch knows a target already that is new here, epoch seconds."""
         self._replay_seconds = replay_seconds
+        self._resumes_at = resumes_at
         self._clients: dict[MetricsServer, Prometheus] = {}
         self._cursors: dict[Key, _Cursor] = {}
         self._weeks = WeekReader()
@@ -99,13 +110,19 @@ class Collector:
     def _open(self, target: Target, clock: float) -> None:
         if target.key in self._cursors:
             return
+        cursor = self._cursors[target.key] = _Cursor(position=self._begin(target, clock - self._replay_seconds))
+        self._weeks.open(target, cursor.position, clock)
+
+    def _begin(self, target: Target, earliest: float) -> float:
+        """Where the first window begins."""
+        known = self._resumes_at(target)
+        if known is not None and known >= earliest:
+            return known
         origin = target.since.timestamp()
         if target.calibration is not None:
             origin = min(origin, target.calibration.since.timestamp())
-        origin = max(origin, clock - self._replay_seconds)
         length = target.window_seconds
-        cursor = self._cursors[target.key] = _Cursor(position=float(np.ceil(origin / length) * length))
-        self._weeks.open(target, cursor.position, clock)
+        return float(np.ceil(max(origin, earliest) / length) * length)
 
     async def _read(self, server: MetricsServer, members: list[Target], clock: float) -> None:
         client = self._clients.setdefault(server, Prometheus(server))
