@@ -26,6 +26,8 @@ from specfleet.resources.revision import controller_revision
 
 from tests.controller.objects import KEY, NOW, as_stored, cache_of, deployment, pod, wanted
 
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
 
 class Proven:
     """A prober for which every pod has answered."""
@@ -256,3 +258,30 @@ def test_a_plain_arm_can_be_made_again_although_a_config_map_has_changed_under_i
     assert {"name": "SPECFLEET_FINGERPRINT", "value": known} in container["env"]
     assert known in json.dumps(container), "the engine answers with the fingerprint by which it is known"
     assert now.baseline.fingerprint not in json.dumps(made[0])
+
+
+@pytest.mark.parametrize(("replicas", "moves"), [(0, True), (1, False)], ids=["no pods now", "a pod is measured"])
+def test_the_arm_of_an_earlier_spec_changes_places_too_half_way_through_a_benchmark(replicas: int, moves: bool) -> None:
+    zone = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+    before = deployment(template={"affinity": {"nodeAffinity": {PREFERRED: [zone]}}})
+    known = wanted(before).baseline.fingerprint
+    owner = deployment(engine={"image": "vllm/vllm-openai:v0.33.0"})
+    cache = cache_of(owner, as_stored(controller_revision(before, "first"), "r-1"))
+    around = Surroundings(prober=Proven(), reports={}, gateway_api=True, fleet=FleetView())  # type: ignore[arg-type]
+    obs = observe(cache, KEY, owner, wanted(owner), around, NOW)
+
+    def made(*live: RawObject, node: str | None) -> RawObject:
+        plan = replace(decide(obs), arms=(ArmIntent(ArmRole.BASELINE, known, 1, True, "first", node),), job=None)
+        children = desired_children(obs, plan, wanted(owner), cache_of(owner, *live), KEY, frozenset(), None)
+        return next(one for one in children if one["kind"] == "Deployment")
+
+    def preferred(body: RawObject) -> list[RawObject]:
+        found: list[RawObject] = body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+        return found
+
+    live = made(node="node-a")
+    live["spec"]["replicas"] = replicas
+    again = made(as_stored(live, "d-1"), node="node-b")
+    assert preferred(again)[0] == zone, "the user's own wishes stay"
+    named = [one["preference"]["matchFields"][0]["values"] for one in preferred(again)[1:]]
+    assert named == [["node-b"] if moves else ["node-a"]]

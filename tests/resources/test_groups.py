@@ -197,3 +197,14 @@ def test_a_set_for_an_engine_in_one_pod_is_a_mistake_of_the_caller() -> None:
     engine = arms.engines[arms.baseline.fingerprint]
     with pytest.raises(ValueError, match="multiNode"):
         arm_group_set(owner, owner.spec, engine, ArmIdentity(ArmRole.BASELINE, engine.fingerprint, False), 1, {})
+
+
+def test_the_leader_of_an_earlier_spec_prefers_another_node_once_it_has_no_pods() -> None:
+    owner = spanning()
+    live = group_set(owner, benchmark=True, node="node-a")
+    assert workloads.moved(live, owner.spec, "node-b") == live
+    live["spec"]["replicas"] = 0
+    moved = workloads.moved(live, owner.spec, "node-b")
+    assert templates(moved)[0] == templates(group_set(owner, benchmark=True, node="node-b"))[0]
+    assert templates(moved)[1] == templates(live)[1], "the others follow their leader"
+    assert templates(workloads.moved(live, owner.spec, None))[0] == templates(group_set(owner, benchmark=True))[0]

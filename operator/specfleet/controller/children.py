@@ -83,10 +83,12 @@ def _arm(obs: Observation, intent: ArmIntent, wanted: WantedArms, live: _Live) -
         return workloads.arm_workload(
             owner, owner.spec, engine, intent.role, intent.replicas, intent.benchmark, existing, intent.node
         )
-    rescaled = workloads.rescaled(owner, existing, intent.replicas) if existing is not None else None
-    if rescaled is not None:
-        return rescaled
     earlier = obs.revisions.get(intent.revision or "")
+    if existing is not None:
+        moved = existing if earlier is None or not intent.benchmark else workloads.moved(existing, earlier, intent.node)
+        rescaled = workloads.rescaled(owner, moved, intent.replicas)
+        if rescaled is not None:
+            return rescaled
     if earlier is None:
         return None
     engine = _as_before(earlier, intent, wanted.config_maps)

@@ -1,5 +1,7 @@
 """The workloads of the arms (Deployments; LeaderWorkerSets where engines span nodes) and their Services."""
 
+from copy import deepcopy
+
 from specfleet.api import labels, names
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
@@ -62,6 +64,20 @@ def _template_of(live: RawObject) -> RawObject:
     """The pod template of a workload; of a group, its leader's."""
     found: RawObject = groups.leader_template(live) if live.get("kind") == groups.KIND else live["spec"]["template"]
     return found
+
+
+def moved(live: RawObject, spec: DeploymentSpec, node: str | None) -> RawObject:
+    """The benchmark workload of an arm of that earlier spec, with its next pod where it should rather run.
+
+    One that has pods stays as it is, as in arm_workload. From the spec: `live` may prefer the node of its last pod.
+    """
+    if has_pods(live):
+        return live
+    placed = deepcopy(live)
+    template = _template_of(placed)
+    template["spec"]["affinity"] = spec.template.affinity
+    place(template, None, node)
+    return placed
 
 
 def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> RawObject | None:
