@@ -1,14 +1,15 @@
 """Prompts of production without what identifies people."""
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from specfleet.benchmark.capture import capture, masked, prompt_of
+from specfleet.benchmark.capture import MASKS, capture, masked, prompt_of
 from specfleet.benchmark.driver import load_prompts
 from specfleet.cli.main import main
 
@@ -40,6 +41,36 @@ def test_a_masked_text_is_as_long_as_before_and_masking_again_changes_nothing(te
     once = masked(text)[0]
     assert len(once) == len(text)
     assert masked(once)[0] == once
+
+
+PLAIN_MASKS = (
+    re.compile(r"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----", re.DOTALL),
+    re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+"),
+    re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE),
+    re.compile(r"\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{20,}"),
+)
+"""What the masks of these kinds mean, written plainly: quadratic in the length of a run of characters."""
+KINDS = ("key", "e-mail", "address of a page", "token")
+PIECES = ["-----BEGIN A-----", "-----END A-----", "a", "B", "7", "é", "_", ".", "+", "-", "@", "://", " ", "x" * 20]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=24).map("".join))
+def test_what_is_masked_is_what_the_plain_patterns_mean(text: str) -> None:
+    for kind, plain in zip(KINDS, PLAIN_MASKS, strict=True):
+        (pattern,) = (one for name, one in MASKS if name == kind)
+        found = [match["found"] for match in pattern.finditer(text) if match["found"] is not None]
+        assert found == [one[0] for one in plain.finditer(text)]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "1", "a.", "a-", "a+", "a@", "@", "-", "_", "1 ", "a://", "://", "a1", ".", "-----BEGIN A-----", "AB12 "],
+)
+def test_a_megabyte_of_anything_is_masked_within_a_test(piece: str) -> None:
+    """In quadratic time each of these takes hours."""
+    text = piece * (1_000_000 // len(piece)) + "@"
+    assert len(masked(text)[0]) == len(text)
 
 
 @pytest.mark.parametrize(

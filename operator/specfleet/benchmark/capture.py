@@ -12,17 +12,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+_SCHEME = "[a-z0-9+.-]"
 MASKS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("key", re.compile(r"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----", re.DOTALL)),
-    ("e-mail", re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")),
-    ("address of a page", re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)),
-    ("token", re.compile(r"\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{20,}")),
-    ("account", re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b")),
-    ("network address", re.compile(r"\b\d{1,3}(\.\d{1,3}){3}\b|\b(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}\b")),
-    ("number", re.compile(r"(?<![\w.])\+?\d(?:[ ()/.-]{0,2}\d){6,}(?!\w)")),
-    ("handle", re.compile(r"(?<!\w)@\w{2,}")),
+    (
+        "key",
+        re.compile(r"(?P<found>-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----)|-----BEGIN [A-Z ]+-----.*", re.DOTALL),
+    ),
+    ("e-mail", re.compile(r"(?P<found>[\w.+-]++@[\w-]+(?:\.[\w-]+)+)|[\w.+-]++")),
+    (
+        "address of a page",
+        re.compile(
+            rf"(?={_SCHEME}++://\S){_SCHEME}*?(?P<found>\b[a-z]{_SCHEME}*+://\S+)|{_SCHEME}++",
+            re.IGNORECASE,
+        ),
+    ),
+    ("token", re.compile(r"(?<![\w-])-*+(?P<found>(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{20,})")),
+    ("account", re.compile(r"(?P<found>\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b)")),
+    (
+        "network address",
+        re.compile(r"(?P<found>\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}\b)"),
+    ),
+    ("number", re.compile(r"(?P<found>(?<![\w.])\+?\d(?:[ ()/.-]{0,2}\d){6,}(?!\w))")),
+    ("handle", re.compile(r"(?P<found>(?<!\w)@\w{2,})")),
 )
-"""What is masked, in this order: a later one sees what the earlier ones left."""
+"""What is masked (the group `found`), in this order: a later one sees what the earlier ones left.
+
+Anybody may have written a prompt, and it may be a megabyte of one character: a run of characters with nothing to mask
+is taken as a whole, without `found`, so that it is not looked at again from each of its places.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,9 +58,14 @@ def masked(text: str) -> tuple[str, Counter[str]]:
     """The text with every match of MASKS in its shape only, and how many there were of each kind."""
     found: Counter[str] = Counter()
     for kind, pattern in MASKS:
-        text, count = pattern.subn(lambda match: _shape(match[0]), text)
-        if count:
-            found[kind] += count
+        parts, end = [], 0
+        for match in pattern.finditer(text):
+            start = match.start("found")
+            if start >= 0:
+                parts += [text[end:start], _shape(match["found"])]
+                end = match.end()
+                found[kind] += 1
+        text = "".join([*parts, text[end:]])
     return text, found
 
 
