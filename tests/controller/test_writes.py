@@ -28,6 +28,8 @@ ARM: RawObject = {
     "spec": {},
 }
 
+ROLLED_BACK = DecisionRecord(time=NOW, action="RollBack", reason="CrashLoop", message="it crashes")
+
 
 class OneLease:
     held = True
@@ -79,9 +81,8 @@ class Desk:
         self.reconciler = Reconciler(api, self.fleet, lease, OperatorMetrics(), lambda: NOW)
 
     async def act(self) -> None:
-        decision = DecisionRecord(time=NOW, action="RollBack", reason="CrashLoop", message="it crashes")
-        status = DeploymentStatus(history=[decision])
-        plan = Plan(status=status, decisions=(decision,))
+        status = DeploymentStatus(history=[ROLLED_BACK])
+        plan = Plan(status=status, decisions=(ROLLED_BACK,))
         await self.reconciler._act(KEY, self.seen(), plan, Changes(status=status.to_wire(), apply=(ARM,)))
 
     def seen(self) -> Observation:
@@ -127,3 +128,15 @@ def test_an_event_that_was_told_is_not_told_again() -> None:
 
     asyncio.run(work())
     assert desk.server.events == ["CrashLoop"]
+
+
+def test_the_breaker_opens_with_the_roll_back_that_is_too_many_and_does_not_wait_for_the_next_tick() -> None:
+    desk = Desk()
+    for name in ("other", "third"):
+        rolled = DeploymentStatus(history=[ROLLED_BACK]).to_wire()
+        body = {**deployment(name).to_wire(), "status": rolled}
+        desk.fleet.cache.put_deployment(body)
+    desk.fleet.judge_breaker(NOW)
+    assert not desk.fleet.surroundings(KEY).fleet.breaker_open
+    asyncio.run(desk.act())
+    assert desk.fleet.surroundings(("ml", "another")).fleet.breaker_open

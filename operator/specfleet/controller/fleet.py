@@ -212,7 +212,10 @@ class Fleet:
         self._parsed.pop(key, None)
 
     def judge_breaker(self, now: datetime) -> FleetView:
-        """Open when many roll back at once: a shared cause (decide/breaker.py)."""
+        """Open when many roll back at once: a shared cause (decide/breaker.py).
+
+        Asked with every tick, and at once after each roll-back: windows of a whole fleet close in the same moment.
+        """
         self._breaker = fleet_view((one.status for one in self.readable()), len(self.cache.deployments), now)
         return self._breaker
 

@@ -24,6 +24,7 @@ from specfleet.controller.failures import still_told
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe, read_deployment
 from specfleet.controller.ownership import TakenError, owned, refuse_taken
+from specfleet.decide.breaker import ROLL_BACK
 from specfleet.decide.decide import decide
 from specfleet.decide.observation import Observation
 from specfleet.decide.plan import Plan
@@ -128,6 +129,8 @@ class Reconciler:
             body = await self._api.patch_status(kinds.SPECULATIVE_DEPLOYMENT, current, changes.status)
             self._fleet.cache.put_deployment(body)
             self._tell(obs.deployment, plan)
+            if any(one.action == ROLL_BACK for one in plan.decisions):
+                self._fleet.judge_breaker(self._clock())
             # What goes wrong from here on may cut off the Events: status tells them, and the next reconcile again.
             self._told.discard(obs.deployment.uid)
         refused = []
