@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
+from specfleet.controller import servers
 from specfleet.controller.app import App
 from specfleet.controller.servers import ServerBook
 from specfleet.controller.settings import Settings
 from specfleet.kube.kinds import Kind
+from specfleet.kube.port import ForbiddenError, KubeError, NotFoundError, UnavailableError
 from specfleet.telemetry.servers import MetricsServer
 
 from tests.controller.objects import deployment
@@ -23,9 +25,12 @@ class OneSecret:
 
     def __init__(self, annotations: dict[str, str]) -> None:
         self.annotations = annotations
+        self.error: KubeError | None = None
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> RawObject:
         assert (kind.kind, name) == ("Secret", "token")
+        if self.error is not None:
+            raise self.error
         return {"metadata": {"annotations": self.annotations}, "data": {"token": base64.b64encode(b"s3cret").decode()}}
 
 
@@ -40,6 +45,28 @@ def answer(owner: SpeculativeDeployment, annotations: dict[str, str]) -> Metrics
     book = ServerBook(OneSecret(annotations), Settings())  # type: ignore[arg-type]
     asyncio.run(book.refresh(app.fleet))
     return book.server(owner)
+
+
+@pytest.mark.parametrize(
+    ("error", "used"),
+    [(NotFoundError("404", 404), False), (ForbiddenError("403", 403), False), (UnavailableError("503", 503), True)],
+    ids=["deleted", "no longer allowed", "nobody answers"],
+)
+def test_a_secret_that_is_taken_away_is_used_no_more(
+    error: KubeError, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = asking("http://prom:9090")
+    app, api = App(Settings()), OneSecret({SERVERS: "http://prom:9090"})
+    app.fleet.cache.put_deployment(dict(owner.to_wire()))
+    book = ServerBook(api, Settings())  # type: ignore[arg-type]
+    asyncio.run(book.refresh(app.fleet))
+    assert isinstance(book.server(owner), MetricsServer)
+    monkeypatch.setattr(servers, "REFRESH_SECONDS", 0.0)
+    api.error = error
+    asyncio.run(book.refresh(app.fleet))
+    found = book.server(owner)
+    assert isinstance(found, MetricsServer) == used
+    assert used or error.message in str(found)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Which metrics server a deployment uses, with credentials from the Secret that the spec names (never logged)."""
 
+import asyncio
 import base64
 import logging
 import time
@@ -15,7 +16,7 @@ from specfleet.api.operation import PrometheusAuth, PrometheusSpec
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.settings import Settings
 from specfleet.kube.kinds import Kind
-from specfleet.kube.port import KubeApi, KubeError
+from specfleet.kube.port import ForbiddenError, KubeApi, KubeError, NotFoundError
 from specfleet.telemetry.servers import MetricsServer
 
 SECRET = Kind("v1", "Secret", "secrets")
@@ -23,6 +24,7 @@ REFRESH_SECONDS = 300.0
 MISSING_SECONDS = 30.0
 """A Secret that cannot be read is not asked for on every tick, however many deployments name it."""
 
+TLS_FILES = ("tls.crt", "tls.key", "ca.crt")
 NO_SERVER = "no metrics server is set: spec.monitoring.prometheus.url, or SPECFLEET_PROMETHEUS_URL of the operator"
 
 log = logging.getLogger(__name__)
@@ -70,28 +72,41 @@ class ServerBook:
         return made or f"{path}: Secret {name} lacks the keys of {declared.auth.type} authentication"
 
     async def refresh(self, fleet: Fleet) -> None:
-        """Read the Secrets that are named and not fresh."""
+        """Read the Secrets that are named and not fresh, all at once."""
+        due: set[str] = set()
         for owner in fleet.readable():
             declared = owner.spec.monitoring.prometheus
             if declared is None or declared.auth is None:
                 continue
             name = declared.auth.secret_name
             wait = REFRESH_SECONDS if name in self._secrets else MISSING_SECONDS
-            if time.monotonic() - self._asked.get(name, float("-inf")) < wait:
-                continue
-            self._asked[name] = time.monotonic()
-            try:
-                found = await self._api.get(SECRET, self._settings.own_namespace, name)
-            except KubeError as error:
-                log.warning("Secret %s of spec.monitoring.prometheus.auth: %s", name, error.message)
-                self._refused[name] = error.message
-                continue
-            notes = found["metadata"].get("annotations") or {}
-            self._secrets[name] = Credentials(
-                {key: base64.b64decode(value) for key, value in found.get("data", {}).items()},
-                frozenset(_origin(one) for one in notes.get(labels.SECRET_SERVERS, "").replace(",", " ").split()),
-                frozenset(notes.get(labels.SECRET_NAMESPACES, "").replace(",", " ").split()),
-            )
+            if time.monotonic() - self._asked.get(name, float("-inf")) >= wait:
+                due.add(name)
+        await asyncio.gather(*(self._read(name) for name in sorted(due)))
+
+    async def _read(self, name: str) -> None:
+        """A Secret that is gone, or that we may not read any more, is used no more. No answer takes nothing away."""
+        self._asked[name] = time.monotonic()
+        try:
+            found = await self._api.get(SECRET, self._settings.own_namespace, name)
+        except KubeError as error:
+            log.warning("Secret %s of spec.monitoring.prometheus.auth: %s", name, error.message)
+            self._refused[name] = error.message
+            if isinstance(error, NotFoundError | ForbiddenError):
+                self._revoke(name)
+            return
+        notes = found["metadata"].get("annotations") or {}
+        self._secrets[name] = Credentials(
+            {key: base64.b64decode(value) for key, value in found.get("data", {}).items()},
+            frozenset(_origin(one) for one in notes.get(labels.SECRET_SERVERS, "").replace(",", " ").split()),
+            frozenset(notes.get(labels.SECRET_NAMESPACES, "").replace(",", " ").split()),
+        )
+
+    def _revoke(self, name: str) -> None:
+        self._secrets.pop(name, None)
+        for key in TLS_FILES:
+            if self._directory is not None:
+                (self._directory / f"{name}-{key}").unlink(missing_ok=True)
 
     def _with_auth(
         self, declared: PrometheusSpec, auth: PrometheusAuth, secret: Mapping[str, bytes]
@@ -113,7 +128,7 @@ class ServerBook:
         if self._directory is None:
             self._directory = Path(mkdtemp(prefix="specfleet-tls-"))
         written: dict[str, str] = {}
-        for key in ("tls.crt", "tls.key", "ca.crt"):
+        for key in TLS_FILES:
             if key in secret:
                 path = self._directory / f"{name}-{key}"
                 if not path.exists() or path.read_bytes() != secret[key]:
