@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from specfleet.api.conditions import ConditionStatus, ConditionType
 from specfleet.api.status import ArmRole, Phase, Verdict
-from specfleet.decide.watch_report import Answer, Attribution
+from specfleet.decide.watch_report import UNKNOWN_REPORT, Answer, Attribution
 
 from tests.decide.test_road import NEW_ENGINE, ended, in_canary, promoted, suspicion
 from tests.decide.world import World, spec_of
@@ -162,13 +162,26 @@ def test_a_shared_cause_is_told_without_writing_status_for_every_new_number() ->
 
 def test_metrics_that_stay_away_are_told_without_writing_status_for_every_second() -> None:
     world = promoted()
-    world.answer = Answer.STALE
+    world.answer, world.message = Answer.STALE, "the last sample is 60 s old"
     world.run(30)
     before = world.writes
     for seconds in range(20):
         world.message = f"the last sample is {seconds} s old"
         world.run(15)
     assert world.writes == before
+
+
+def test_metrics_that_were_never_read_are_unknown_and_each_cause_of_their_absence_is_told() -> None:
+    world = promoted()
+    world.answer, world.message = Answer.UNAVAILABLE, UNKNOWN_REPORT.message
+    world.run(30)
+    assert (metrics := world.condition(ConditionType.METRICS_AVAILABLE)).status is ConditionStatus.UNKNOWN
+    assert metrics.reason == "NotRead"
+    for words in ("no connection after 3 s", "HTTP 401 (check url and auth)", "HTTP 403 (check url and auth)"):
+        world.message = words
+        world.run(30)
+        said = world.condition(ConditionType.METRICS_AVAILABLE)
+        assert (said.status, said.reason, said.message) == (ConditionStatus.FALSE, "Unavailable", words)
 
 
 @pytest.mark.parametrize("answer", [Answer.NO_TRAFFIC, Answer.NOT_SPECULATING, Answer.INSUFFICIENT])

@@ -9,7 +9,7 @@ from specfleet.api.status import DeploymentStatus, Phase, Verdict
 from specfleet.decide.faults import Fault, crash_fault, lone_fault, no_room, route_fault, start_fault
 from specfleet.decide.observation import ArmView, Observation
 from specfleet.decide.targets import target
-from specfleet.decide.watch_report import USABLE_ANSWERS, Attribution, Signal, Stage, Suspicion
+from specfleet.decide.watch_report import UNKNOWN_REPORT, USABLE_ANSWERS, Attribution, Signal, Stage, Suspicion
 
 SETTLED = (
     Phase.BASELINE,
@@ -25,6 +25,7 @@ REFUSED = (Phase.ROLLED_BACK, Phase.EXHAUSTED, Phase.HELD)
 
 
 FROM_WATCH = (ConditionType.METRICS_AVAILABLE, ConditionType.DRIFT_DETECTED)
+NUMBER = re.compile(r"(?<!HTTP )(?<!HTTP \d)(?<!HTTP \d\d)[-+]?\d[\d.,:]*(e[-+]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,14 @@ def conditions(obs: Observation, status: DeploymentStatus) -> list[Condition]:
 
 
 def _condition(kind: ConditionType, said: _Said, known: Condition | None, now: datetime, generation: int) -> Condition:
-    """Numbers of the watch change with every window; what was said first stays until something else is to be said."""
+    """Numbers of the watch change with every window; what was said first stays until something else is to be said.
+
+    That is another reason, or other words: a server that was not reached and now wants a token is another cause.
+    """
     reason, message = _reason(said.reason), said.message[:1024]
     if known is not None and (known.status, known.reason) == (said.status, reason):
-        if kind in FROM_WATCH or reason == Signal.NO_PROGRESS.value:
+        counted = kind in FROM_WATCH or reason == Signal.NO_PROGRESS.value
+        if counted and NUMBER.sub("#", message) == NUMBER.sub("#", known.message):
             message = known.message
         if (known.message, known.observed_generation) == (message, generation):
             return known  # Most turns change nothing, and making eight of them again was a third of a turn.
@@ -237,9 +242,12 @@ def _benchmark_passed(obs: Observation, status: DeploymentStatus) -> _Said:
 
 def _metrics(obs: Observation, status: DeploymentStatus) -> _Said:
     del status
-    for report in (obs.watch, obs.promoted_watch):
-        if report is not None and report.answer not in USABLE_ANSWERS:
+    reports = [one for one in (obs.watch, obs.promoted_watch) if one is not None and one.answer not in USABLE_ANSWERS]
+    for report in reports:
+        if report != UNKNOWN_REPORT:
             return _false(report.answer.value, report.message)
+    if reports:
+        return _unknown("NotRead", UNKNOWN_REPORT.message)
     # One reason for all: a service with little traffic goes from window to window between them, and a condition that
     # follows would write the status every minute.
     return _true("Answered")
