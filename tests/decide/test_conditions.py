@@ -1,14 +1,17 @@
 """Conditions as kstatus, Argo CD and Flux read them: a trial never blocks a sync wave, a refused change does."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
-from specfleet.api.conditions import ConditionStatus, ConditionType
+from specfleet.api.conditions import ConditionStatus, ConditionType, find_condition
 from specfleet.api.status import ArmRole, Phase, Verdict
+from specfleet.decide.decide import decide
 from specfleet.decide.watch_report import UNKNOWN_REPORT, Answer, Attribution
 
 from tests.decide.test_road import NEW_ENGINE, ended, in_canary, promoted, suspicion
-from tests.decide.world import World, spec_of
+from tests.decide.world import Pod, World, spec_of
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
 READY, STALLED, RECONCILING = ConditionType.READY, ConditionType.STALLED, ConditionType.RECONCILING
@@ -190,6 +193,24 @@ def test_a_quiet_deployment_has_its_metrics(answer: Answer) -> None:
     world.answer = answer
     world.run(30)
     assert world.condition(ConditionType.METRICS_AVAILABLE).status is TRUE
+
+
+def test_a_changed_toleration_on_a_full_cluster_does_not_leave_a_pod_pending_in_silence() -> None:
+    """All pods that the spec asks for serve, and the one that should take over from them waits for a node."""
+    world = promoted()
+    extra = Pod("surge", world.now, None, unschedulable=True)
+    obs = world.observation()
+    arms = tuple(
+        replace(one, pods=(*one.pods, world._pod(extra))) if one.fingerprint == world.drafted else one
+        for one in obs.arms
+    )
+    said = {late: decide(replace(obs, arms=arms, now=obs.now + timedelta(seconds=late))).status for late in (60, 200)}
+    early, stuck = (find_condition(one.conditions, STALLED) for one in said.values())
+    assert early is not None
+    assert early.status is FALSE
+    assert stuck is not None
+    assert (stuck.status, stuck.reason) == (TRUE, "RolloutStuck")
+    assert "pod surge cannot be scheduled" in stuck.message
 
 
 def test_the_message_of_a_refusal_names_the_field_and_the_remedy() -> None:

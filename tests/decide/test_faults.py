@@ -1,11 +1,12 @@
 """Hard faults as Kubernetes shows them: what counts, and what must not."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from specfleet.api.status import ArmRole
-from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
+from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault, stuck_rollout
 from specfleet.decide.observation import ArmView, PodView, Proof
 
 NOW = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
@@ -168,6 +169,26 @@ def test_pods_on_other_gpus_are_not_compared_and_unknown_ones_are_no_difference(
     assert "NVIDIA-A100-SXM4-80GB" in fault.message
     assert engine_mismatch(arm(one), arm(pod("b"))) is None
     assert engine_mismatch(arm(one), arm(one)) is None
+
+
+@pytest.mark.parametrize(
+    ("beside", "replicas", "stuck"),
+    [
+        (dead("new", created=ago(700), unschedulable_since=ago(690), unschedulable_message="0/3 nodes"), 1, True),
+        (dead("new", created=ago(700), failure="ImagePullBackOff"), 1, True),
+        (dead("new", created=ago(500), failure="ImagePullBackOff"), 1, False),
+        (dead("new", created=ago(700), failure="ImagePullBackOff", deleting=True), 1, False),
+        (dead("new", created=ago(700), unschedulable_since=ago(690)), 2, False),
+        (pod("new"), 1, False),
+    ],
+    ids=["no place", "no start", "still starting", "on its way out", "asked for", "serves"],
+)
+def test_a_roll_out_whose_extra_pod_does_not_come_within_the_start_up_time_is_stuck(
+    beside: PodView, replicas: int, stuck: bool
+) -> None:
+    fault = stuck_rollout(replace(arm(pod("old"), beside), replicas=replicas), NOW, TIMEOUT)
+    assert (fault is not None) is stuck
+    assert fault is None or fault.reason == "RolloutStuck"
 
 
 def test_a_pod_in_a_queue_has_neither_failed_to_start_nor_found_no_room_within_the_hour() -> None:

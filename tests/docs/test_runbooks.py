@@ -47,7 +47,9 @@ def test_reasons_that_need_a_person_are_explained() -> None:
 def test_every_reason_of_stalled_and_held_is_on_its_page() -> None:
     """By the reasons that stand in the code: a new one without a word for whom it wakes is found here."""
     stalled = inspect.getsource(conditions._stalled) + inspect.getsource(faults.crash_fault)
-    stalled += "".join(map(inspect.getsource, (faults.start_fault, faults.no_room, faults.route_fault, faults.stuck_rollout)))
+    stalled += "".join(
+        map(inspect.getsource, (faults.start_fault, faults.no_room, faults.route_fault, faults.stuck_rollout))
+    )
     reasons = {*re.findall(r'(?:_true|Fault)\(\s*"(\w+)"', stalled), *failures.REASONS} - {"NothingServes"}
     assert {"CrashLoop", "RevisionRolledBack", "RouteNotAccepted"} <= reasons
     page = (RUNBOOKS / "SpecfleetStalled.md").read_text()

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, merge_conditions
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
-from specfleet.decide.faults import Fault, crash_fault, lone_fault, no_room, route_fault, start_fault
+from specfleet.decide.faults import Fault, crash_fault, lone_fault, no_room, route_fault, start_fault, stuck_rollout
 from specfleet.decide.observation import ArmView, Observation
 from specfleet.decide.targets import target
 from specfleet.decide.watch_report import UNKNOWN_REPORT, USABLE_ANSWERS, Attribution, Signal, Stage, Suspicion
@@ -165,6 +165,9 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
     missing = _missing(obs, status)
     if missing is not None:
         return _true(missing.reason, missing.message)
+    stuck = _stuck(obs, status)
+    if stuck is not None:
+        return _true(stuck.reason, stuck.message)
     unrouted = route_fault(obs.route, obs.now)
     if unrouted is not None:
         return _true(unrouted.reason, unrouted.message)
@@ -192,6 +195,14 @@ def _missing(obs: Observation, status: DeploymentStatus) -> Fault | None:
             if fault is not None:
                 return Fault(fault.reason, f"{serving} of {wanted} pods serve: {fault.message}")
     return None
+
+
+def _stuck(obs: Observation, status: DeploymentStatus) -> Fault | None:
+    """A roll-out within an arm that waits for ever, where no trial moves pods meanwhile."""
+    if status.phase not in SETTLED:
+        return None
+    timeout = obs.spec.engine.startup_timeout_seconds
+    return next((one for arm in obs.arms if (one := stuck_rollout(arm, obs.now, timeout)) is not None), None)
 
 
 def _reconciling(status: DeploymentStatus, stalled: _Said) -> _Said:
