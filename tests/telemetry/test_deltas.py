@@ -9,7 +9,7 @@ from specfleet.telemetry.deltas import intervals
 from specfleet.telemetry.prometheus import Series
 from specfleet.telemetry.queries import COUNTER_METRICS
 from specfleet.telemetry.samples import ROWS, START_ROW, PodSamples, by_pod
-from specfleet.telemetry.windows import pod_window, scrape_refusal, window_length
+from specfleet.telemetry.windows import PodState, arm_answer, pod_window, scrape_refusal, window_length
 
 POD = ("ns", "p")
 
@@ -115,6 +115,9 @@ def test_engines_of_one_pod_add_up_and_a_second_scrape_job_does_not():
     again = table(series(name, [1, 2, 3], engine="0", job="a"), series(name, [1, 2], engine="0", job="b"))
     assert again.values[Counter.GENERATED_TOKENS].tolist() == [1, 2, 3]
     assert again.duplicate
+    now = float(again.times[-1])
+    states = {"p": PodState(None, now), "q": PodState(None, now, duplicate=again.duplicate)}
+    assert arm_answer(states, now, 60)[1] == "scraped more than once: q (two jobs, or replicas without deduplication)"
 
 
 def test_a_status_seen_for_the_first_time_counts_from_zero():

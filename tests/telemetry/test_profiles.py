@@ -73,6 +73,25 @@ def test_engines_of_one_pod_are_summed(fake: FakePrometheus) -> None:
     assert read(fake, [target("a")])[KEY].profile.requests == 14
 
 
+def test_a_pod_that_two_jobs_scrape_counts_once(fake: FakePrometheus) -> None:
+    for job in ("engines", "all-pods"):
+        for metric in (PROMPT, OUTPUT):
+            fake.store.add(END, 7, metric, namespace="ml", pod="a", le="+Inf", job=job)
+        for engine in ("0", "1"):
+            fake.store.add(END, 20, RUNNING, namespace="ml", pod="a", engine=engine, job=job)
+    profile = read(fake, [target("a")])[KEY].profile
+    assert profile.requests == 7
+    assert profile.peak_batch == pytest.approx(40), "both engines of the pod, each once"
+
+
+def test_of_two_scrapes_the_one_with_all_engines_counts(fake: FakePrometheus) -> None:
+    for job, engines in (("a-new-job", ("0",)), ("engines", ("0", "1"))):
+        for engine in engines:
+            for metric in (PROMPT, OUTPUT):
+                fake.store.add(END, 7, metric, namespace="ml", pod="a", le="+Inf", engine=engine, job=job)
+    assert read(fake, [target("a")])[KEY].profile.requests == 14
+
+
 def test_without_the_histograms_or_without_pods_nothing_is_said(fake: FakePrometheus) -> None:
     assert read(fake, [target("a")]) == {}
     count(fake, END, "other", {"+Inf": 9}, {"+Inf": 9})

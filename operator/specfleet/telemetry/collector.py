@@ -233,7 +233,7 @@ def _states(target: Target, pods: Sequence[TargetPod], samples: Mapping[PodKey, 
             float(found.times[-1]),
             tuple(found.missing()),
             found.speculates(),
-            found.unusable,
+            found.duplicate,
         )
     return states
 

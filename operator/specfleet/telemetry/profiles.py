@@ -14,6 +14,7 @@ from specfleet.decide.traffic_profile import LOOKS_PER_WINDOW, TrafficLook, Traf
 from specfleet.decide.watch_target import Key, Target
 from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
 from specfleet.telemetry.queries import fleet_queries
+from specfleet.telemetry.scraped import Scraped, fullest, scraped
 from specfleet.telemetry.servers import MetricsServer
 
 PROMPT = "vllm:request_prompt_tokens_bucket"
@@ -97,23 +98,22 @@ class Profiles:
         window, label = due[0].traffic_window_seconds, due[0].namespace_label
         selectors = fleet_queries(_pods(due), label, window, (RUNNING,), 1)
         asked = (client.instant_vector(f"quantile_over_time({PEAK_QUANTILE:g}, {one})", at) for one in selectors)
-        found: Peaks = {}
+        found: dict[tuple[str, str], dict[Scraped, list[float]]] = {}
         for one in (series for answer in await asyncio.gather(*asked) for series in answer):
             value = float(one.values[-1]) if len(one.values) else math.nan
             if math.isfinite(value):
                 slot = (one.labels.get(label, ""), one.labels.get(due[0].pod_label, ""))
-                found[slot] = found.get(slot, 0.0) + value
-        return found
+                target = scraped(one.labels, label, due[0].pod_label)
+                found.setdefault(slot, {}).setdefault(target, []).append(value)
+        # Engines of one pod (data parallel) add up.
+        return {slot: sum(fullest(targets, len)) for slot, targets in found.items()}
 
     async def _counts(self, server: MetricsServer, due: list[Target], at: float) -> Counts:
         client = self._clients.setdefault(server, Prometheus(server))
         seconds = LOOK_BACK_SCRAPES * max(target.scrape_interval_seconds for target in due)
         queries = fleet_queries(_pods(due), due[0].namespace_label, seconds, (PROMPT, OUTPUT), SERIES_PER_POD)
         answers = await asyncio.gather(*(client.range_vector(query, at) for query in queries))
-        counts: Counts = {}
-        for answer in answers:
-            _add(counts, answer, due[0].namespace_label, due[0].pod_label)
-        return counts
+        return _counted((one for answer in answers for one in answer), due[0].namespace_label, due[0].pod_label)
 
 
 def _pods(due: Iterable[Target]) -> dict[str, int]:
@@ -124,8 +124,9 @@ def _pods(due: Iterable[Target]) -> dict[str, int]:
     return pods
 
 
-def _add(counts: Counts, series: Iterable[Series], namespace_label: str, pod_label: str) -> None:
-    """The last sample of each series; engines of one pod (data parallel) are summed."""
+def _counted(series: Iterable[Series], namespace_label: str, pod_label: str) -> Counts:
+    """The last sample of each series; engines of one pod (data parallel) are summed, scrapes of one engine are not."""
+    found: dict[tuple[str, str, str], dict[Scraped, list[tuple[float, float]]]] = {}
     for one in series:
         try:
             edge = float(one.labels["le"])
@@ -135,8 +136,14 @@ def _add(counts: Counts, series: Iterable[Series], namespace_label: str, pod_lab
         if not math.isfinite(value):
             continue
         slot = (one.labels.get(namespace_label, ""), one.labels.get(pod_label, ""), one.labels.get("__name__", ""))
+        target = scraped(one.labels, namespace_label, pod_label)
+        found.setdefault(slot, {}).setdefault(target, []).append((edge, value))
+    counts: Counts = {}
+    for slot, targets in found.items():
         own = counts.setdefault(slot, {})
-        own[edge] = own.get(edge, 0.0) + value
+        for edge, value in fullest(targets, len):
+            own[edge] = own.get(edge, 0.0) + value
+    return counts
 
 
 def _profile(target: Target, ends: Counts, starts: Counts, peaks: Peaks) -> TrafficProfile | None:

@@ -16,10 +16,10 @@ from specfleet.telemetry.queries import (
     HTTP,
     HTTP_CLASSES,
     METRICS,
-    OWN_LABELS,
     REQUIRED,
     START_TIME,
 )
+from specfleet.telemetry.scraped import Scraped, fullest, scraped
 
 PodKey = tuple[str, str]
 """namespace, pod name."""
@@ -46,8 +46,6 @@ class PodSamples:
     """(n,) epoch seconds of the scrapes, ascending."""
     values: Floats
     """(ROWS, n): counters, gauges, process start time. NaN: the scrape did not have it."""
-    unusable: int = 0
-    """Samples that were NaN or infinite."""
     duplicate: bool = False
     """The pod is scraped more than once (two jobs); only the fullest set of series is used."""
 
@@ -69,8 +67,7 @@ def by_pod(
 
     `pods`: the longest gap between outputs (seconds) that each may have; None where there is no limit.
     """
-    grouped: dict[PodKey, dict[tuple[tuple[str, str], ...], list[tuple[int, Series]]]] = {}
-    own = OWN_LABELS - {namespace_label, pod_label}
+    grouped: dict[PodKey, dict[Scraped, list[tuple[int, Series]]]] = {}
     for one in series:
         key = (one.labels.get(namespace_label, ""), one.labels.get(pod_label, ""))
         if key not in pods or not one.times.size:
@@ -78,7 +75,7 @@ def by_pod(
         row = _row(one.labels) if one.labels.get("__name__") != GAP_BUCKETS else _within(one.labels, pods[key])
         if row is None:
             continue
-        target = tuple(sorted((name, value) for name, value in one.labels.items() if name not in own))
+        target = scraped(one.labels, namespace_label, pod_label)
         grouped.setdefault(key, {}).setdefault(target, []).append((row, one))
     return {key: _choose(targets) for key, targets in grouped.items()}
 
@@ -106,10 +103,10 @@ def _within(labels: Mapping[str, str], limit: float | None) -> int | None:
     return None if limit is None or edge < limit or np.isinf(edge) else ROWS + round(edge * 1e6)
 
 
-def _choose(targets: Mapping[tuple[tuple[str, str], ...], list[tuple[int, Series]]]) -> PodSamples:
-    """The set of series with most samples; equal ones by label order, so that every tick chooses the same."""
-    best = max(sorted(targets), key=lambda target: sum(one.times.size for _, one in targets[target]))
-    return _table(targets[best], duplicate=len(targets) > 1)
+def _choose(targets: Mapping[Scraped, list[tuple[int, Series]]]) -> PodSamples:
+    """The set of series with most samples."""
+    best = fullest(targets, lambda rows: sum(one.times.size for _, one in rows))
+    return _table(best, duplicate=len(targets) > 1)
 
 
 def _table(rows: list[tuple[int, Series]], duplicate: bool) -> PodSamples:
@@ -117,7 +114,6 @@ def _table(rows: list[tuple[int, Series]], duplicate: bool) -> PodSamples:
     if any(one.times.size != times.size or not np.array_equal(one.times, times) for _, one in rows):
         times = np.unique(np.concatenate([one.times for _, one in rows]))
     values = np.full((ROWS + 1, times.size), np.nan)
-    unusable = 0
     tightest = min((place for place, _ in rows if place >= ROWS), default=None)
     for place, one in rows:
         if place >= ROWS and place != tightest:
@@ -125,7 +121,6 @@ def _table(rows: list[tuple[int, Series]], duplicate: bool) -> PodSamples:
         row = min(place, ROWS)
         at = np.searchsorted(times, one.times)
         good = np.isfinite(one.values)
-        unusable += int(good.size - good.sum())
         seen = values[row, at]
         # Engines of one pod (data parallel ranks) add up; the KV cache is as full as the fullest.
         fullest = COUNTERS + 2 <= row < ROWS
@@ -134,4 +129,4 @@ def _table(rows: list[tuple[int, Series]], duplicate: bool) -> PodSamples:
     for counter in _LAZY:
         values[counter] = np.where(np.isnan(values[counter]), 0.0, values[counter])
     values[Counter.STALLED_STEPS] = values[Counter.STEPS] - values[ROWS]
-    return PodSamples(times, values[:ROWS], unusable, duplicate)
+    return PodSamples(times, values[:ROWS], duplicate)

@@ -23,7 +23,8 @@ class PodState:
     last_sample: float | None
     missing: tuple[str, ...] = ()
     speculates: bool = False
-    unusable: int = 0
+    duplicate: bool = False
+    """Several jobs or servers scrape it; one of them is used."""
 
 
 def window_length(window_seconds: float, step_seconds: float) -> float:
@@ -97,7 +98,11 @@ def arm_answer(states: Mapping[str, PodState], now: float, window_seconds: float
     if not fresh:
         newest = max(s.last_sample for s in states.values() if s.last_sample is not None)
         return Answer.STALE, f"the newest sample is {now - newest:.0f} s old, scraped every {step:.0f} s"
-    return Answer.OK, f"not scraped: {_names(dark)}" if dark else ""
+    twice = sorted(name for name, state in states.items() if state.duplicate)
+    said = [f"not scraped: {_names(dark)}"] if dark else []
+    if twice:
+        said.append(f"scraped more than once: {_names(twice)} (two jobs, or replicas without deduplication)")
+    return Answer.OK, "; ".join(said)
 
 
 def _names(pods: list[str]) -> str:
