@@ -13,6 +13,7 @@ from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.model import EngineSpec
 from specfleet.benchmark.result import MessageError, parse_report
+from specfleet.controller.foreign import foreign_fields
 from specfleet.controller.groups import GroupHistory, by_group, group_view, leader_of
 from specfleet.controller.jobs import (
     MESSAGE_SECONDS,
@@ -128,7 +129,7 @@ def observe(
         revisions=_Revisions(cache.children(key, kinds.CONTROLLER_REVISION)),
         fleet=around.fleet,
         command=_command(owner),
-        problems=_problems(owner, around),
+        problems=_problems(owner, around, cache, key),
         history=around.watch,
     )
 
@@ -346,8 +347,10 @@ def _command(owner: SpeculativeDeployment) -> Command | None:
     return Command(verb, nonce.strip() or verb) if verb else None
 
 
-def _problems(owner: SpeculativeDeployment, around: Surroundings) -> tuple[str, ...]:
+def _problems(owner: SpeculativeDeployment, around: Surroundings, cache: Cache, key: Key) -> tuple[str, ...]:
     found = list(around.refused)
+    arms = (one for kind in kinds.ARMS for one in cache.children(key, kind) if _ours(one, owner))
+    found += [told for one in arms if (told := foreign_fields(one)) is not None]
     if owner.spec.traffic.parent_refs and not around.gateway_api:
         found.append(
             "spec.traffic.parentRefs: this cluster has no gateway.networking.k8s.io/v1 HTTPRoute; install Gateway API"
