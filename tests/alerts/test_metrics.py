@@ -125,7 +125,7 @@ def test_the_page_is_served_and_says_how_the_process_is(metrics: OperatorMetrics
     page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     for line in (
         "specfleet_queue_depth 3.0",
-        "specfleet_leader 1.0",
+        'specfleet_leader{lease="default/specfleet"} 1.0',
         'specfleet_api_writes_total{kind="Deployment",verb="apply"} 2.0',
         "specfleet_alert_failures_total 1.0",
         'specfleet_reconcile_errors_total{error="ConflictError"} 1.0',

@@ -28,7 +28,8 @@ class _Server(Protocol):
 class OperatorMetrics:
     """All metrics of one operator process. Series of deleted deployments disappear."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: str = "default/specfleet") -> None:
+        """`lease`: namespace and name of the process's Lease; of several operators each has its own."""
         self.registry = CollectorRegistry()
         self._fleet = FleetCollector()
         self.registry.register(self._fleet)
@@ -54,7 +55,8 @@ class OperatorMetrics:
         )
         self._failing_with: dict[Key, str] = {}
         self._depth = Gauge("specfleet_queue_depth", "Deployments that wait for a worker", registry=self.registry)
-        self._leader = Gauge("specfleet_leader", "1 while this process holds the Lease", registry=self.registry)
+        leader = Gauge("specfleet_leader", "1 while this process holds the Lease", ["lease"], registry=self.registry)
+        self._leader = leader.labels(lease)
         self._server: tuple[_Server, Thread] | None = None
 
     def serve(self, port: int) -> None:

@@ -61,7 +61,7 @@ class App:
         self.settings = settings
         self.queue = KeyQueue()
         self.fleet = Fleet(Prober(self.queue.add, utc_now), self.settings.benchmarks_at_once or None)
-        self.metrics = OperatorMetrics()
+        self.metrics = OperatorMetrics(f"{settings.own_namespace}/{settings.lease_name}")
         self._api: AioKubeApi | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._lease: Lease | None = None
