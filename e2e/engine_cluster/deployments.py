@@ -38,6 +38,8 @@ weights have no opinion: with a third of the requests at a temperature of 0.7 th
 0.87, and the canary rightly stayed undecided."""
 
 Change = dict[str, Any]
+AT_THE_PEAK: Change = {"benchmark": {"tiers": [{"name": "peak", "concurrency": 8}]}}
+"""Half the runs, for what shows under load."""
 
 
 def prepare() -> None:

@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 from e2e.engine_cluster import acts
-from e2e.engine_cluster.deployments import deep, draft, swap_draft
+from e2e.engine_cluster.deployments import AT_THE_PEAK, deep, draft, swap_draft
 from e2e.road.access import Access
 from e2e.scenarios.stage import Stage
 
@@ -139,7 +139,7 @@ def test_6_speculation_switched_on_again_is_promoted_and_loses_no_request(road: 
     if road.phase != "Baseline":
         pytest.fail(f"the deployment is in phase {road.phase or 'none'}: an earlier scenario of this file failed")
     promotions = road.actions.count("Promote")
-    access.apply([deep("deep", promoted_draft())])
+    access.apply([deep("deep", promoted_draft(), AT_THE_PEAK)])
     road.narrator.say("SPEC", "speculation is back in the spec")
     road.follow("canary", lambda: road.phase == "Canary", acts.BENCHMARK_SECONDS)
     acts.send_traffic(road, long_streams=0)
