@@ -105,8 +105,8 @@ class Profiles:
                 slot = (one.labels.get(label, ""), one.labels.get(due[0].pod_label, ""))
                 target = scraped(one.labels, label, due[0].pod_label)
                 found.setdefault(slot, {}).setdefault(target, []).append(value)
-        # Engines of one pod (data parallel) add up.
-        return {slot: sum(fullest(targets, len)) for slot, targets in found.items()}
+        chosen: dict[tuple[str, str], list[float]] = {slot: fullest(targets, len) for slot, targets in found.items()}
+        return {slot: sum(values) for slot, values in chosen.items()}  # Engines of one pod (data parallel) add up.
 
     async def _counts(self, server: MetricsServer, due: list[Target], at: float) -> Counts:
         client = self._clients.setdefault(server, Prometheus(server))
