@@ -5,12 +5,14 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
 from specfleet.api.model import EngineSpec
 from specfleet.controller.probe import Prober, Question, judge_answer
 from specfleet.decide.observation import Proof
+from specfleet.resources.pods import base_url
 
 from tests.controller.objects import KEY, NOW
 
@@ -56,6 +58,12 @@ def test_what_an_answer_proves(version: str, status: int, text: str, proof: Proo
     judged = judge_answer(ENGINE, "f1", version, status, text)
     assert judged.proof is proof
     assert judged.message or proof is Proof.PROVEN
+
+
+@pytest.mark.parametrize(("ip", "url"), [("10.0.0.7", "http://10.0.0.7:8000"), ("fd00::5", "http://[fd00::5]:8000")])
+def test_a_pod_is_asked_at_a_url_whatever_its_address_looks_like(ip: str, url: str) -> None:
+    assert base_url(ip, 8000) == url
+    assert urlsplit(base_url(ip, 8000)).hostname == ip
 
 
 def test_a_pod_of_an_earlier_spec_is_not_held_to_the_present_engine_version() -> None:

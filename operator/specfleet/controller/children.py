@@ -17,6 +17,7 @@ from specfleet.resources import monitoring, revision, workloads
 from specfleet.resources import route as routes
 from specfleet.resources.benchmark_job import benchmark_job, config_map, unit_name
 from specfleet.resources.identity import ArmIdentity
+from specfleet.resources.pods import base_url
 from specfleet.resources.preflight_job import preflight_job
 
 
@@ -133,10 +134,10 @@ def _benchmark(obs: Observation, plan: Plan, job: JobIntent, live: _Live, prompt
     for role, fingerprint in job.arms.items():
         arm = obs.bench_arm(fingerprint)
         pod = next((pod for pod in arm.serving if pod.name == job.pods.get(role)), None) if arm else None
-        if pod is None:
+        if pod is None or pod.ip is None:
             return [body for body in existing if body is not None]
         spec = _spec_of(obs, fingerprint)
-        targets[role] = ArmTarget(f"http://{pod.ip}:{spec.engine.port}", pod.name, fingerprint, served_name(spec))
+        targets[role] = ArmTarget(base_url(pod.ip, spec.engine.port), pod.name, fingerprint, served_name(spec))
     drawn = build_plan(
         measured_spec(owner.spec, progress),
         job.pair,

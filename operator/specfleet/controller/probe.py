@@ -17,6 +17,7 @@ from specfleet.api.model import EngineSpec
 from specfleet.decide.observation import Proof
 from specfleet.engine.identity import contradiction
 from specfleet.kube.cache import Key
+from specfleet.resources.pods import base_url
 
 TIMEOUT_SECONDS = 30.0
 RETRY_SECONDS = 2.0
@@ -117,7 +118,7 @@ class Prober:
     async def _complete(self, question: Question) -> Answered:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS))
-        base = f"http://{question.ip}:{question.port}"
+        base = base_url(question.ip, question.port)
         body = {
             "model": question.model,
             "prompt": "ready?",

@@ -33,6 +33,11 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 DRAIN_SETTLE_SECONDS = SETTLE_SECONDS + 1
 
 
+def base_url(ip: str, port: int) -> str:
+    """Where a pod answers HTTP; an IPv6 address stands in brackets."""
+    return f"http://[{ip}]:{port}" if ":" in ip else f"http://{ip}:{port}"
+
+
 def pod_template(
     owner: SpeculativeDeployment, spec: DeploymentSpec, engine: EngineArm, role: ArmRole, benchmark: bool
 ) -> RawObject:
