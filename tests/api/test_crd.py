@@ -6,6 +6,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from specfleet.api import crd, reference
 from specfleet.api.base import ApiModel, StatusModel, cel, validations
+from specfleet.api.status import ArmRole
 from specfleet.api.structural import lint, walk
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +85,14 @@ def test_check_names_the_file_that_was_edited_by_hand(tmp_path: Path, capsys: py
     victim.write_text(victim.read_text().replace("string", "integer", 1))
     assert crd.main(["check", str(tmp_path)]) == 1
     assert victim.name in capsys.readouterr().err
+
+
+def test_a_map_by_arm_has_the_arms_as_its_fields_so_that_the_api_server_takes_no_other() -> None:
+    (manifest,) = (one for name, one in crd.crds().items() if "benchmarks" in name)
+    nodes = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["nodes"]
+    assert list(nodes["properties"]) == [role.value for role in ArmRole]
+    assert {one["type"] for one in nodes["properties"].values()} == {"string"}
+    assert "additionalProperties" not in nodes
 
 
 def test_every_field_of_both_crds_is_described() -> None:

@@ -13,7 +13,7 @@ import pytest
 from specfleet.api.base import API_VERSION
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.evidence import RequestProbe
-from specfleet.api.status import DecisionRecord
+from specfleet.api.status import ArmRole, DecisionRecord
 from specfleet.cli import report, verify
 from specfleet.decide.evidence import BenchmarkVerdict, criteria, judge
 from specfleet.engine.arguments import build_arm
@@ -53,7 +53,7 @@ def objects(truth: Truth) -> tuple[dict[str, Any], BenchmarkVerdict]:
             update={
                 "candidate": candidate,
                 "criteria": criteria(SPEC),
-                "nodes": {"baseline": "node-a", "speculative": "node-b"},
+                "nodes": {ArmRole.BASELINE: "node-a", ArmRole.SPECULATIVE: "node-b"},
                 "request_probes": [RequestProbe(name="min_p", baseline_status=200, speculative_status=400)],
                 "runs": [
                     run.model_copy(update={"accepted_per_position": [3 * run.drafts // 5, run.drafts // 3]})

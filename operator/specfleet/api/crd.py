@@ -22,7 +22,7 @@ KEEP_DEFAULT = "x-specfleet-keep-default"
 RAW_ITEMS = "x-specfleet-raw-items"
 """Marks a list of Kubernetes fragments that are passed through as the ecosystem writes them."""
 
-_DROPPED = frozenset({"title", "discriminator", KEEP_DEFAULT, RAW_ITEMS, "$defs"})
+_DROPPED = frozenset({"title", "propertyNames", "discriminator", KEEP_DEFAULT, RAW_ITEMS, "$defs"})
 _RAW: RawObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _HEADER = "# Generated from operator/specfleet/api by `make crds`; do not edit.\n"
 
@@ -175,6 +175,9 @@ def _structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> RawO
             result[key] = {name: _structural(one, definitions) for name, one in value.items()}
         elif key == "items":
             result[key] = dict(_RAW) if merged.get(RAW_ITEMS) else _structural(value, definitions)
+        elif key == "additionalProperties" and "propertyNames" in merged:
+            keys = _resolved(merged["propertyNames"], definitions)["enum"]
+            result["properties"] = {name: _structural(value, definitions) for name in keys}
         elif key == "additionalProperties":
             result |= _additional(value, definitions)
         elif key == "description":

@@ -1,6 +1,7 @@
 """The kind SpeculativeBenchmark: immutable evidence, one object per pair of runs."""
 
 from datetime import datetime
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
@@ -112,8 +113,8 @@ class BenchmarkEvidenceSpec(ApiModel):
     capacity_requests_per_second: float | None = Field(
         None, description="Capacity of the plain arm per pod (purpose Capacity)."
     )
-    nodes: dict[str, str] = Field(
-        default_factory=dict, description="Node of each arm's pod (baseline, speculative), where it was known."
+    nodes: dict[ArmRole, Annotated[str, Field(description="Name of the node.")]] = Field(
+        default_factory=dict, description="Node of each arm's pod, where it was known."
     )
     runs: list[RunSummary] = Field(max_length=256, description="The runs of the pair, one per arm and cell.")
     request_probes: list[RequestProbe] = Field(

@@ -11,7 +11,7 @@ def nodes_by_pair(evidence: Sequence[BenchmarkEvidenceSpec]) -> dict[int, dict[A
     """Node of each arm by pair, as far as it was recorded; halves of a pair are joined by its index."""
     found: dict[int, dict[ArmRole, str]] = {}
     for one in pairs_of(evidence):
-        found.setdefault(one.pair, {}).update({ArmRole(role): node for role, node in one.nodes.items()})
+        found.setdefault(one.pair, {}).update(one.nodes)
     return {pair: nodes for pair, nodes in sorted(found.items()) if nodes}
 
 

@@ -312,11 +312,11 @@ def _intent(obs: Observation, role: ArmRole, fingerprint: str, replicas: int, no
     return ArmIntent(role, fingerprint, replicas, benchmark=True, revision=revision, node=node)
 
 
-def _nodes(obs: Observation, progress: BenchmarkProgress, unit: Unit, job: JobView) -> dict[str, str]:
+def _nodes(obs: Observation, progress: BenchmarkProgress, unit: Unit, job: JobView) -> dict[ArmRole, str]:
     """Node of each arm's pod during a unit, where it is known."""
     measured = {run.arm: run.pod for run in job.runs}
     arms = fingerprints(obs, progress)
-    found = {role.value: node_of(obs.bench_arm(arms[role]), measured.get(role)) for role in unit.roles}
+    found = {role: node_of(obs.bench_arm(arms[role]), measured.get(role)) for role in unit.roles}
     return {role: node for role, node in found.items() if node is not None}
 
 

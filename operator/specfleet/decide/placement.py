@@ -44,7 +44,7 @@ def preferred_nodes(obs: Observation, progress: BenchmarkProgress, unit: Unit, t
         before = [one.nodes for one in _first_half(obs, progress) if len(one.nodes) == len(ArmRole)]
         if unit.pair < _half(obs, progress) or not before:
             return {}
-        return {PLAIN: before[-1][DRAFTED.value], DRAFTED: before[-1][PLAIN.value]}
+        return {PLAIN: before[-1][DRAFTED], DRAFTED: before[-1][PLAIN]}
     first = next((one.nodes for one in pairs_of(of_benchmark(obs.evidence, progress)) if one.nodes), None)
     return dict.fromkeys(ArmRole, next(iter(first.values()))) if first else {}
 
