@@ -244,4 +244,4 @@ def test_with_room_for_one_of_two_declared_arms_they_take_turns_and_come_to_a_ve
         units = sorted(one["unit"] for one in listed)
         assert units == [f"p{pair}{half}" for pair in range(len(units) // 2) for half in "ab"]
         assert len(units) >= 6
-        assert len({node for one in listed for node in one["nodes"].values()}) == 1
+        assert {node for one in listed for node in one["nodes"].values()} == {gpus.node}
