@@ -103,6 +103,19 @@ def test_confirmed_drift_ends_the_trial_once_and_is_told_as_long_as_it_lasts(fin
     assert not world.lost
 
 
+def test_a_finding_that_was_followed_up_or_is_a_mere_suspicion_hides_no_other() -> None:
+    world, _ = in_engine_canary()
+    world.pod_acceptance = lambda pod: 0.3
+    slow = suspicion(Signal.TPOT_REGRESSION, severity=Severity.SLO, attribution=Attribution.PENDING)
+    mere = suspicion(Signal.TTFT_REGRESSION, severity=Severity.SLO, stage=Stage.SUSPECT)
+    world.promoted_suspicions = world.suspicions = (slow,)
+    world.run_to(Phase.INVESTIGATING)
+    world.run_to(Phase.CANARY, seconds=4 * 3600)
+    world.promoted_suspicions = world.suspicions = (slow, mere, suspicion(attribution=Attribution.PENDING))
+    assert world.run(900, until=lambda one: len(one.decisions("Investigate")) == 2), world.story()
+    assert world.decisions("Investigate")[1].reason == Signal.ACCEPTANCE_DRIFT.value
+
+
 def test_drift_that_ended_a_trial_stays_known_after_any_number_of_decisions_until_the_spec_changes_again() -> None:
     world, _ = in_engine_canary()
     world.pod_acceptance = lambda pod: 0.3

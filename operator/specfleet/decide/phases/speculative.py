@@ -63,10 +63,12 @@ def _drift(turn: Turn) -> bool:
     stable = turn.status.stable
     if stable is None or stable.speculative is None or turn.spec.paused:
         return False
-    finding = actionable(turn)
-    if finding is None or finding.stage is not Stage.CONFIRMED or finding.signal.value in turn.status.followed_up:
+    known = turn.status.followed_up
+    fresh = [one for one in open_findings(turn) if one.stage is Stage.CONFIRMED and one.signal.value not in known]
+    finding = next((one for one in fresh if may_act(turn, one.severity)), None)
+    if finding is None:
         return False
-    turn.set(followed_up=[*turn.status.followed_up, finding.signal.value])
+    turn.set(followed_up=[*known, finding.signal.value])
     investigate(turn, finding)
     return True
 
