@@ -228,7 +228,7 @@ def without_room(world: World) -> None:
         ),
         (
             lambda world: (world.run_to(Phase.SPECULATIVE), world.run(10)),
-            ["promoted, and watched", "cool-down over", "20 s left", "actions in 24 h", "at most 3", "eagle3 k=3 ("],
+            ["promoted, and watched", "cool-down over", "20 s left", "actions in 24 h", "at most 1", "eagle3 k=3 ("],
         ),
         (investigating, ["Investigating", "stage RestartProbe", "restarted pod measured", "AcceptanceDrift"]),
         (

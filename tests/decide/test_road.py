@@ -541,6 +541,17 @@ def end_again_and_again(world: World, pod: Pod) -> None:
     pod.last_run_started, pod.last_restart = world.now - timedelta(seconds=30), world.now
 
 
+@pytest.mark.parametrize("limit", [1, 3])
+def test_no_more_findings_are_followed_up_in_a_day_than_the_spec_allows_whatever_a_trial_did(limit: int) -> None:
+    world = promoted(remedies={**spec_of()["remedies"], "maxActionsPerDay": limit})
+    promoted_at = world.now
+    world.suspicions = (suspicion(),)
+    world.run(20 * 3600)
+    assert len(world.decisions("Investigate")) == limit, world.story()
+    world.run(8 * 3600, until=lambda one: len(one.decisions("Investigate")) > limit)
+    assert world.now - promoted_at > timedelta(hours=24), "the first one frees its place a day later"
+
+
 def test_one_pod_of_a_larger_arm_that_ends_again_and_again_is_replaced_once_and_then_told() -> None:
     """One bad GPU of many: the others serve, and its pod may land on it again."""
     world = promoted(replicas=8)

@@ -189,7 +189,13 @@ class RemediesSpec(ApiModel):
     rollback_error_share_ratio: Probability = Field(
         0.01, description="Hard fault: error share above the plain arm's by this much (lower bound)."
     )
-    max_actions_per_day: int = Field(2, ge=1, le=100, description="Automatic actions per deployment and day.")
+    max_actions_per_day: int = Field(
+        2,
+        ge=1,
+        le=100,
+        description="Automatic actions per deployment and day: findings that are followed up, and roll-backs. A "
+        "trial's own canary and promotion do not count, and a hard fault waits for no budget.",
+    )
     maintenance_windows: list[MaintenanceWindow] = Field(
         default_factory=list, max_length=14, description="Empty: any time."
     )

@@ -13,9 +13,6 @@ from specfleet.decide import budget
 from specfleet.decide.observation import Observation
 from specfleet.decide.watch_report import USABLE_ANSWERS, Answer, Severity, WatchReport
 
-ACTIONS_BESIDE_THE_BUDGET = 2
-"""A trial's own canary and promotion do not use up the actions that a finding may need on the same day."""
-
 
 class Source(StrEnum):
     """Where a gate looks: who cannot see that (an offline reader) does not know the gate."""
@@ -88,7 +85,7 @@ def action_gates(
     maintenance window too. A hard fault that is speculation's asks none."""
     remedies, now = obs.spec.remedies, obs.now
     recent = budget.recent_actions(status.actions, now)
-    limit = remedies.max_actions_per_day + ACTIONS_BESIDE_THE_BUDGET
+    limit = remedies.max_actions_per_day
     return (
         timer_gate(GateName.COOLDOWN, status.last_change, remedies.cooldown_seconds, now),
         Gate(

@@ -96,4 +96,9 @@ class Turn:
 
     def act(self) -> None:
         """Count an automatic action against the daily budget and start the cool-down."""
-        self.set(actions=[*self.status.actions, self.now][-HISTORY:], last_change=self.now)
+        self.set(actions=[*self.status.actions, self.now][-HISTORY:])
+        self.cool_down()
+
+    def cool_down(self) -> None:
+        """Start the cool-down alone: a trial's own steps leave the budget to what may be found on the same day."""
+        self.set(last_change=self.now)

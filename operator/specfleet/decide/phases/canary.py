@@ -152,7 +152,7 @@ def promote(turn: Turn, message: str, verdict: Verdict | None = Verdict.PASS) ->
             sum_up(turn, None, final=True)
         return
     turn.decide("Promote", "CanaryPassed", message, verdict)
-    turn.act()
+    turn.cool_down()
     turn.set(
         stable=RevisionStatus(name=turn.status.revision or "", baseline=stable.baseline, speculative=candidate),
         calibration=_calibration(turn, candidate),

@@ -74,7 +74,7 @@ def _queued(turn: Turn) -> bool:
 
 def _start_canary(turn: Turn, winner: TrialStatus) -> None:
     turn.decide("StartCanary", "BenchmarkPassed", f"{winner.proposer} goes to canary", Verdict.PASS)
-    turn.act()
+    turn.cool_down()
     turn.enter(
         Phase.CANARY,
         "BenchmarkPassed",
