@@ -22,10 +22,6 @@ EPSILON = 0.008
 NOISE = {"draft": 0.0, "draft-worn": 0.05, "draft-lost": 0.2}
 """Standard deviation of the noise on each tensor, relative to that of the tensor. Greedy, on 8 prompts of the built-in
 set, the first position agrees in 0.95, 0.58 and 0.08 of the steps."""
-CHAT = (
-    "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
 
 
 def config(layers: int) -> LlamaConfig:
@@ -79,7 +75,6 @@ def main() -> None:
     folder: Path = parser.parse_args().folder
     torch.set_num_threads(1)
     words = tokenizer(VOCABULARY)
-    words.chat_template = CHAT
     target = target_model()
     save(folder / "target", target, words)
     for name, noise in NOISE.items():

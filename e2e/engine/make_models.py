@@ -15,6 +15,10 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 VOCABULARY, HIDDEN, LAYERS, HEADS, POSITIONS = 512, 256, 8, 4, 2048
 CORPUS = ("the operator compares both arms and keeps the one that the evidence favours . " * 40).split(" . ")
+CHAT = (
+    "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
 
 
 def config(vocabulary: int = VOCABULARY, layers: int = LAYERS, positions: int = POSITIONS) -> LlamaConfig:
@@ -52,7 +56,9 @@ def tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     )
     own.train_from_iterator(CORPUS, trainer)
     own.add_tokens([f"<x{number}>" for number in range(vocabulary - own.get_vocab_size())])
-    return PreTrainedTokenizerFast(tokenizer_object=own, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=own, bos_token="<s>", eos_token="</s>", pad_token="<pad>", chat_template=CHAT
+    )
 
 
 def save(folder: Path, model: LlamaForCausalLM, words: PreTrainedTokenizerFast) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import urllib.request
@@ -61,7 +62,7 @@ class PodStream:
                     self._line(line.decode().strip())
             if not self.done:
                 self.error = "the stream ended without [DONE]"
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             self.error = f"{type(error).__name__} {error}"
 
     def _line(self, line: str) -> None:
