@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from specfleet.api.status import DeploymentStatus, Phase, RevisionStatus
+from specfleet.controller import watching as watchings
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.probe import Prober
 from specfleet.controller.watching import Watching
@@ -109,3 +110,33 @@ def test_nothing_is_kept_of_a_deployment_that_went_meanwhile() -> None:
     found = fleet()
     ticked(found, Slow(lambda: found.forget(KEY)))
     assert (found.traffic, found.reports) == ({}, {})
+
+
+def test_looks_that_take_long_do_not_hold_the_tick_and_are_taken_in_by_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = fleet()
+    monkeypatch.setattr(watchings, "LOOK_SECONDS", 0.01)
+
+    async def work() -> None:
+        answered = asyncio.Event()
+
+        class Held(Slow):
+            async def read(
+                self, targets: Mapping[MetricsServer, Sequence[Target]], now: datetime
+            ) -> dict[Key, TrafficLook]:
+                await answered.wait()
+                return await super().read(targets, now)
+
+        watching = Watching(found, lambda owner: NOWHERE, lambda key: None)
+        watching._profiles = Held()  # type: ignore[assignment]
+        await watching.tick(NOW)
+        assert KEY in found.reports
+        assert found.traffic == {}
+        answered.set()
+        async with asyncio.timeout(60):
+            while not found.traffic:
+                await watching.tick(NOW)
+        watching.close()
+
+    asyncio.run(work())

@@ -233,6 +233,7 @@ class App:
         while True:
             try:
                 await book.refresh(self.fleet)
+                self._beat = asyncio.get_running_loop().time()
                 wait = await self._watching.tick(utc_now())
             except Exception:
                 self.metrics.count_error("Telemetry")

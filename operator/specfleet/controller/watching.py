@@ -1,16 +1,19 @@
 """The telemetry tick: all deployments at once, and a wake-up for those whose report says something new."""
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.status import Phase
 from specfleet.controller.fleet import Fleet
 from specfleet.controller.observe import UnreadableError, observe
+from specfleet.decide.traffic_profile import TrafficLook
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_report import Answer, WatchReport, gist
 from specfleet.decide.watch_scope import PROMOTED, promoted_target, watch_target
+from specfleet.decide.watch_target import Key as WatchKey
 from specfleet.decide.watch_target import Target
 from specfleet.kube.cache import Key
 from specfleet.telemetry.collector import Collector
@@ -18,6 +21,8 @@ from specfleet.telemetry.profiles import Profiles
 from specfleet.telemetry.servers import MetricsServer
 
 LONGEST_TICK_SECONDS = 5.0
+LOOK_SECONDS = 5.0
+"""How long a tick waits for looks at the traffic; what comes later is taken in by the next one."""
 NOT_OBSERVED = WatchReport(
     answer=Answer.UNAVAILABLE, message="the operator cannot read this deployment's objects: see its log"
 )
@@ -41,7 +46,8 @@ class Watching:
         self.watch = Watch()
         self._collector = Collector(resumes_at=self.watch.saved.resumes_at)
         self._profiles = Profiles()
-        self._watched: set[tuple[str, str, str]] = set()
+        self._look: asyncio.Task[dict[WatchKey, TrafficLook]] | None = None
+        self._watched: set[WatchKey] = set()
 
     @property
     def queries(self) -> int:
@@ -50,6 +56,8 @@ class Watching:
 
     def close(self) -> None:
         """Let go of the metrics servers."""
+        if self._look is not None:
+            self._look.cancel()
         self._collector.close()
         self._profiles.close()
 
@@ -87,18 +95,30 @@ class Watching:
         for watched, key in keys.items():
             if self._is_there(watched):
                 self._publish(key, self.watch.report(watched), beside.get(key))
-        for watched, look in (await self._profiles.read(asked, now)).items():
-            if self._is_there(watched):
+        for watched, look in (await self._looks(asked, now)).items():
+            if watched in keys and self._is_there(watched):
                 self._fleet.traffic[keys[watched]] = look
                 self._wake(keys[watched])
         present = {*keys, *guards}
         for gone in self._watched - present:
             self.watch.forget(gone)
         self._watched = present
-        seen = set(keys.values())
+        seen = {key for watched, key in keys.items() if watched in feeds}
         # One of a deployment that was looked at is used by now, or of a trial that is over.
         self.watch.saved.keep(lambda saved: saved[:2] not in seen and self._is_there(saved))
         return max(1.0, min(LONGEST_TICK_SECONDS, shortest / 4))
+
+    async def _looks(
+        self, asked: Mapping[MetricsServer, Sequence[Target]], now: datetime
+    ) -> Mapping[WatchKey, TrafficLook]:
+        """Looks at the traffic that were due. A slow server must not hold the next tick of the others."""
+        if self._look is None:
+            self._look = asyncio.get_running_loop().create_task(self._profiles.read(asked, now))
+        done, _ = await asyncio.wait([self._look], timeout=LOOK_SECONDS)
+        if not done:
+            return {}
+        look, self._look = self._look, None
+        return {} if look.cancelled() else look.result()
 
     def _target(self, key: Key, now: datetime) -> tuple[Target, Target | None, MetricsServer | str] | None:
         """What the phase asks about, and the promoted arm beside it where that is something else.

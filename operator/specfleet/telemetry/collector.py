@@ -28,6 +28,8 @@ from specfleet.telemetry.windows import PodState, arm_answer, pod_window, scrape
 REPLAY_SECONDS = 6 * 3600.0
 SAMPLES_PER_SLICE = 2_000_000
 SLICES_PER_TICK = 50
+TICK_SECONDS = 10.0
+"""No slice is begun and no server is waited for later than this in a tick: the next one goes on."""
 LOOK_BACK_SCRAPES = 4
 INGESTION_SECONDS = 5.0
 """A window is closed this long after its end (less where scrapes are closer): samples need time to arrive."""
@@ -49,6 +51,10 @@ class _Cursor:
     windows: dict[ArmRole, list[Window]] = field(default_factory=dict)
 
 
+_Group = tuple[MetricsServer, str, str]
+"""Targets that are asked for together: of one server, with one name of the namespace label and one of the pod's."""
+
+
 def _nowhere(_: Target) -> float | None:
     return None
 
@@ -67,6 +73,8 @@ class Collector:
         self._clients: dict[MetricsServer, Prometheus] = {}
         self._cursors: dict[Key, _Cursor] = {}
         self._weeks = WeekReader()
+        self._reading: dict[_Group, tuple[frozenset[Key], asyncio.Task[None]]] = {}
+        """Reads that outlive their tick; nobody else touches the cursors of their targets."""
         self._queries_to_forgotten = 0
 
     @property
@@ -78,20 +86,42 @@ class Collector:
         """Windows closed since the last tick and the present answer per arm, for every target.
 
         A server that fails makes the answers of its targets UNAVAILABLE; it never raises. A server is asked only when
-        a window of one of its targets can close.
+        a window of one of its targets can close. Targets of one that has not answered within the tick are left out:
+        it must not hold what the others say, and is heard in the tick after its answer.
         """
         clock = now.timestamp()
         self._forget_all_but(targets)
-        groups: dict[tuple[MetricsServer, str, str], list[Target]] = {}
+        groups: dict[_Group, list[Target]] = {}
         for server, members in targets.items():
             for target in members:
                 self._open(target, clock)
                 groups.setdefault((server, target.namespace_label, target.pod_label), []).append(target)
-        await asyncio.gather(*(self._read(server, members, clock) for (server, _, _), members in groups.items()))
-        return {target.key: self._feed(target) for members in targets.values() for target in members}
+        await self._read_all(groups, clock)
+        read = (members for group, members in groups.items() if group not in self._reading)
+        return {target.key: self._feed(target) for members in read for target in members}
+
+    async def _read_all(self, groups: Mapping[_Group, list[Target]], clock: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TICK_SECONDS
+        begun = []
+        for group, members in groups.items():
+            if group not in self._reading:
+                task = loop.create_task(self._read(group[0], members, clock, until))
+                self._reading[group] = (frozenset(target.key for target in members), task)
+                begun.append(task)
+        # Not for those of the ticks before: one that is late already is not waited for again.
+        if begun:
+            await asyncio.wait(begun, timeout=TICK_SECONDS)
+        for group in [group for group, (_, task) in self._reading.items() if task.done()]:
+            _, task = self._reading.pop(group)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                log.error("%s: reading it failed", group[0].url, exc_info=error)
 
     def close(self) -> None:
         """Let go of all servers."""
+        for _, task in self._reading.values():
+            task.cancel()
         for server in list(self._clients):
             self._let_go(server)
 
@@ -102,9 +132,11 @@ class Collector:
 
     def _forget_all_but(self, targets: Mapping[MetricsServer, Sequence[Target]]) -> None:
         keys = {target.key for members in targets.values() for target in members}
+        keys.update(*(busy for busy, _ in self._reading.values()))
+        waited_for = {server for server, _, _ in self._reading}
         self._cursors = {key: cursor for key, cursor in self._cursors.items() if key in keys}
         self._weeks.keep_only(keys)
-        for server in [server for server in self._clients if server not in targets]:
+        for server in [one for one in self._clients if one not in targets and one not in waited_for]:
             self._let_go(server)
 
     def _open(self, target: Target, clock: float) -> None:
@@ -124,10 +156,11 @@ class Collector:
         length = target.window_seconds
         return float(np.ceil(max(origin, earliest) / length) * length)
 
-    async def _read(self, server: MetricsServer, members: list[Target], clock: float) -> None:
+    async def _read(self, server: MetricsServer, members: list[Target], clock: float, until: float) -> None:
+        """`until`: on the clock of the event loop."""
         client = self._clients.setdefault(server, Prometheus(server))
         try:
-            await self._weeks.read(client, members)
+            await self._weeks.read(client, members, until - TICK_SECONDS / 2)
         except Exception:
             log.exception("%s: the first week of its deployments cannot be read again", server.url)
             self._weeks.give_up(target.key for target in members)
@@ -146,6 +179,8 @@ class Collector:
                     log.exception("%s: the answer cannot be used", server.url)
                 for target in due:
                     self._cursors[target.key].answers = dict.fromkeys(target.arms, (Answer.UNAVAILABLE, str(error)))
+                return
+            if asyncio.get_running_loop().time() >= until:
                 return
 
     def _closes(self, target: Target) -> float:

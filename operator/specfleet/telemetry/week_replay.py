@@ -4,7 +4,9 @@ Not window by window (a week of samples of a fleet is too much), but from the co
 few samples per series and hour, a few hours per tick.
 """
 
+import asyncio
 import logging
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -75,8 +77,11 @@ class WeekReader:
             del self._jobs[key]
         return job.start, hours
 
-    async def read(self, client: Prometheus, members: Sequence[Target]) -> None:
-        """The next few edges. A server that fails is asked again at the next tick."""
+    async def read(self, client: Prometheus, members: Sequence[Target], until: float = math.inf) -> None:
+        """The next few edges, none begun after `until` (the event loop's clock) but the first.
+
+        A server that fails is asked again at the next tick.
+        """
         for _ in range(EDGES_PER_TICK):
             open_ = [target for target in members if (job := self._jobs.get(target.key)) and job.edge <= job.end]
             if not open_:
@@ -89,15 +94,16 @@ class WeekReader:
                 log.info("the first week is not read yet: %s", error)
                 return
             self._digest(due, series, edge)
+            if asyncio.get_running_loop().time() >= until:
+                return
 
     async def _ask(self, client: Prometheus, due: Sequence[Target], edge: float) -> list[Series]:
         pods: dict[str, int] = {}
         for target in due:
             pods[target.key[0]] = pods.get(target.key[0], 0) + sum(len(members) for members in target.arms.values())
-        found: list[Series] = []
-        for query in fleet_queries(pods, due[0].namespace_label, LOOK_BACK_SECONDS):
-            found += await client.range_vector(query, edge)
-        return found
+        queries = fleet_queries(pods, due[0].namespace_label, LOOK_BACK_SECONDS)
+        answers = await asyncio.gather(*(client.range_vector(query, edge) for query in queries))
+        return [one for answer in answers for one in answer]
 
     def _digest(self, due: Sequence[Target], series: Sequence[Series], edge: float) -> None:
         wanted = {(one.key[0], pod.name): None for one in due for pods in one.arms.values() for pod in pods}
