@@ -565,3 +565,27 @@ def test_deleting_a_deployment_leaves_nothing_behind_and_needs_no_operator(on_st
         raise AssertionError([f"{one['kind']} {one['metadata']['name']}" for one in left])
 
     on_stage(work)
+
+
+def test_what_somebody_adds_to_one_arms_pods_is_told_until_it_is_taken_back(on_stage: Callable[..., None]) -> None:
+    async def patched(stage: Stage, selector: RawObject | None) -> None:
+        (arm,) = await stage.children(kinds.DEPLOYMENT)
+        path = kinds.DEPLOYMENT.path(stage.key[0], arm["metadata"]["name"])
+        body = {"spec": {"template": {"spec": {"nodeSelector": selector}}}}
+        merge = "application/merge-patch+json"
+        await stage.api._ask("PATCH", path, {"fieldManager": "kubectl-patch"}, body, merge)
+
+    async def work(stage: Stage) -> None:
+        await stage.begin()
+        operator = await Operator.start(stage)
+        await live(operator, in_phase(Phase.BASELINE))
+        await settle(operator, 3)
+        stalled = {one["type"]: one for one in (await stage.body())["status"]["conditions"]}["Stalled"]
+        assert stalled["status"] == "False", stalled
+        await patched(stage, {"disk": "ssd"})
+        assert "kubectl-patch set nodeSelector" in (await stalled_on(operator, "Refused"))["message"]
+        await patched(stage, None)
+        await live(operator, lambda status: all(one["reason"] != "Refused" for one in status["conditions"]))
+        await operator.stop()
+
+    on_stage(work)
