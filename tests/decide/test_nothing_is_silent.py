@@ -122,10 +122,15 @@ def test_a_pod_that_restarts_once_wakes_nobody() -> None:
 @pytest.mark.parametrize("happens", [all_plain_pods_hang, one_plain_pod_hangs])
 def test_how_long_it_has_lasted_is_not_written_into_status_with_every_window(happens: Callable[[], World]) -> None:
     world = happens()
+    lasting(world, 60)
     world.run(60)
     told, writes = world.condition(ConditionType.STALLED), world.writes
     assert told.reason == Signal.NO_PROGRESS.value
-    world.suspicions = tuple(replace(one, message=f"{one.message} for 90 s") for one in world.suspicions)
+    lasting(world, 90)
     world.run(60)
     assert world.condition(ConditionType.STALLED) == told
     assert world.writes == writes
+
+
+def lasting(world: World, seconds: int) -> None:
+    world.suspicions = tuple(replace(one, message=f"no token for {seconds} s") for one in world.suspicions)
