@@ -22,10 +22,7 @@ def windows(feed: TargetFeed) -> int:
     return sum(len(found) for found in feed.windows.values())
 
 
-def test_a_slow_server_does_not_hold_what_the_others_say_and_is_heard_when_it_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(collectors, "TICK_SECONDS", 2.0)
+def test_a_slow_server_does_not_hold_what_the_others_say_and_is_heard_when_it_answers() -> None:
     with fake_prometheus() as fast, fake_prometheus() as slow:
         scenes = Scene(fast), Scene(slow)
         for scene in scenes:
@@ -38,7 +35,7 @@ def test_a_slow_server_does_not_hold_what_the_others_say_and_is_heard_when_it_an
         now = scenes[0].moment(T0 + 40)
 
         async def work() -> tuple[dict[Key, TargetFeed], dict[Key, TargetFeed]]:
-            collector = Collector()
+            collector = Collector(patience_seconds=2.0)
             first = await collector.tick(asked, now)
             slow.hold.set()
             async with asyncio.timeout(60):
@@ -55,15 +52,14 @@ def test_a_slow_server_does_not_hold_what_the_others_say_and_is_heard_when_it_an
     assert {answer for answer, _ in second[OTHER].answers.values()} == {Answer.OK}
 
 
-def test_a_deployment_that_goes_while_its_server_is_waited_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectors, "TICK_SECONDS", 0.2)
+def test_a_deployment_that_goes_while_its_server_is_waited_for_is_forgotten() -> None:
     with fake_prometheus() as slow:
         scene = Scene(slow)
         slow.hold.clear()
         now = scene.moment(T0 + 40)
 
         async def work() -> None:
-            collector = Collector()
+            collector = Collector(patience_seconds=0.2)
             assert await collector.tick({MetricsServer(slow.url, timeout_seconds=20): [scene.target()]}, now) == {}
             assert await collector.tick({}, now) == {}
             slow.hold.set()
@@ -85,8 +81,8 @@ def test_a_replay_that_takes_longer_than_a_tick_goes_on_in_the_next(monkeypatch:
         play(fake.store, scene.engines, T0, 80.0, scene.interval, 0.0, 1)
         now = scene.moment(T0 + 80)
 
-        async def work(enough: int) -> list[int]:
-            collector = Collector()
+        async def work(enough: int, patience_seconds: float | None) -> list[int]:
+            collector = Collector(patience_seconds=patience_seconds)
             told: list[int] = []
             async with asyncio.timeout(60):
                 while sum(told) < enough:
@@ -96,8 +92,29 @@ def test_a_replay_that_takes_longer_than_a_tick_goes_on_in_the_next(monkeypatch:
             collector.close()
             return told
 
-        (whole,) = asyncio.run(work(1))
-        monkeypatch.setattr(collectors, "TICK_SECONDS", 0.0)
-        parts = asyncio.run(work(whole))
+        (whole,) = asyncio.run(work(1, None))
+        parts = asyncio.run(work(whole, 0.0))
     assert sum(parts) == whole
     assert len(parts) > 1
+
+
+def test_who_asks_once_waits_for_a_slow_server() -> None:
+    with fake_prometheus() as slow:
+        scene = Scene(slow)
+        play(slow.store, scene.engines, T0, 40.0, scene.interval, 0.0, 1)
+        slow.hold.clear()
+
+        async def work() -> dict[Key, TargetFeed]:
+            collector = Collector(patience_seconds=None)
+            asked = {MetricsServer(slow.url, timeout_seconds=20): [scene.target()]}
+            tick = asyncio.get_running_loop().create_task(collector.tick(asked, scene.moment(T0 + 40)))
+            async with asyncio.timeout(60):
+                while not slow.requests:
+                    await asyncio.sleep(0.01)
+            slow.hold.set()
+            feeds = await tick
+            collector.close()
+            return feeds
+
+        feeds = asyncio.run(work())
+    assert windows(feeds[scene.target().key]) > 0

@@ -11,7 +11,7 @@ from specfleet.decide.counters import TargetFeed
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_report import WatchReport
 from specfleet.decide.watch_target import Target
-from specfleet.telemetry.collector import Collector
+from specfleet.telemetry.collector import REPLAY_SECONDS, Collector
 from specfleet.telemetry.servers import MetricsServer
 
 TIMEOUT_SECONDS = 30.0
@@ -42,8 +42,8 @@ def ask_watch(
     `begin`: from when on it is to have watched; default: as long as an operator reads back. `present`: the target as
     it is at `now`, where `target` also names pods that are gone by then.
     """
-    seconds = None if begin is None else (now - begin).total_seconds() + target.window_seconds
-    collector = Collector() if seconds is None else Collector(seconds)
+    seconds = REPLAY_SECONDS if begin is None else (now - begin).total_seconds() + target.window_seconds
+    collector = Collector(seconds, patience_seconds=None)
     watch = Watch()
 
     async def look(then: datetime, at: Target) -> TargetFeed:

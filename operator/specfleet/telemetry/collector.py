@@ -7,6 +7,7 @@ back), in slices of bounded size.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,7 +29,7 @@ from specfleet.telemetry.windows import PodState, arm_answer, pod_window, scrape
 REPLAY_SECONDS = 6 * 3600.0
 SAMPLES_PER_SLICE = 2_000_000
 SLICES_PER_TICK = 50
-TICK_SECONDS = 10.0
+PATIENCE_SECONDS = 10.0
 """No slice is begun and no server is waited for later than this in a tick: the next one goes on."""
 LOOK_BACK_SCRAPES = 4
 INGESTION_SECONDS = 5.0
@@ -66,10 +67,14 @@ class Collector:
         self,
         replay_seconds: float = REPLAY_SECONDS,
         resumes_at: Callable[[Target], float | None] = _nowhere,
+        patience_seconds: float | None = PATIENCE_SECONDS,
     ) -> None:
-        """`resumes_at`: up to where the watch knows a target already that is new here, epoch seconds."""
+        """`resumes_at`: up to where the watch knows a target already that is new here, epoch seconds.
+        `patience_seconds`: bound of a tick; None: for who asks once, everything is read in one.
+        """
         self._replay_seconds = replay_seconds
         self._resumes_at = resumes_at
+        self._patience_seconds = patience_seconds
         self._clients: dict[MetricsServer, Prometheus] = {}
         self._cursors: dict[Key, _Cursor] = {}
         self._weeks = WeekReader()
@@ -101,17 +106,15 @@ class Collector:
         return {target.key: self._feed(target) for members in read for target in members}
 
     async def _read_all(self, groups: Mapping[_Group, list[Target]], clock: float) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + TICK_SECONDS
-        begun = []
+        loop, begun = asyncio.get_running_loop(), []
         for group, members in groups.items():
             if group not in self._reading:
-                task = loop.create_task(self._read(group[0], members, clock, until))
+                task = loop.create_task(self._read(group[0], members, clock))
                 self._reading[group] = (frozenset(target.key for target in members), task)
                 begun.append(task)
         # Not for those of the ticks before: one that is late already is not waited for again.
         if begun:
-            await asyncio.wait(begun, timeout=TICK_SECONDS)
+            await asyncio.wait(begun, timeout=self._patience_seconds)
         for group in [group for group, (_, task) in self._reading.items() if task.done()]:
             _, task = self._reading.pop(group)
             error = None if task.cancelled() else task.exception()
@@ -156,11 +159,13 @@ class Collector:
         length = target.window_seconds
         return float(np.ceil(max(origin, earliest) / length) * length)
 
-    async def _read(self, server: MetricsServer, members: list[Target], clock: float, until: float) -> None:
-        """`until`: on the clock of the event loop."""
+    async def _read(self, server: MetricsServer, members: list[Target], clock: float) -> None:
+        loop = asyncio.get_running_loop()
+        patience = math.inf if self._patience_seconds is None else self._patience_seconds
+        begun = loop.time()
         client = self._clients.setdefault(server, Prometheus(server))
         try:
-            await self._weeks.read(client, members, until - TICK_SECONDS / 2)
+            await self._weeks.read(client, members, begun + patience / 2)
         except Exception:
             log.exception("%s: the first week of its deployments cannot be read again", server.url)
             self._weeks.give_up(target.key for target in members)
@@ -180,7 +185,7 @@ class Collector:
                 for target in due:
                     self._cursors[target.key].answers = dict.fromkeys(target.arms, (Answer.UNAVAILABLE, str(error)))
                 return
-            if asyncio.get_running_loop().time() >= until:
+            if loop.time() >= begun + patience:
                 return
 
     def _closes(self, target: Target) -> float:
