@@ -97,7 +97,7 @@ def action_gates(
             left_seconds=budget.seconds_until_fewer(recent, limit, now),
         ),
         breaker_gate(obs),
-        *((maintenance_gate(obs),) if severity is Severity.ECONOMIC else ()),
+        maintenance_gate(obs, severity),
     )
 
 
@@ -109,11 +109,13 @@ def breaker_gate(obs: Observation) -> Gate:
     )
 
 
-def maintenance_gate(obs: Observation) -> Gate:
-    """Economic actions may be bound to windows."""
+def maintenance_gate(obs: Observation, severity: Severity = Severity.ECONOMIC) -> Gate:
+    """Economic actions may be bound to windows. Where users suffer every time is right."""
     windows = obs.spec.remedies.maintenance_windows
     inside = budget.in_maintenance_window(windows, obs.now)
     said = "always" if not windows else ("inside" if inside else "outside")
+    if severity is not Severity.ECONOMIC:
+        return Gate(GateName.MAINTENANCE, True, said, "always", Source.SPEC)
     left = None if inside else budget.seconds_until_window(windows, obs.now)
     return Gate(GateName.MAINTENANCE, inside, said, "inside" if windows else "always", Source.SPEC, left_seconds=left)
 

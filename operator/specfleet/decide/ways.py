@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specfleet.api.status import DeploymentStatus, Phase
-from specfleet.decide.faults import CRASHES, RECENT_SECONDS, UNSCHEDULABLE_SECONDS
+from specfleet.decide.faults import CRASHED_SHARE, RECENT_SECONDS, UNSCHEDULABLE_SECONDS
 from specfleet.decide.gates import fruitless_seconds
 from specfleet.decide.observation import Observation
 from specfleet.decide.stranded import rescue
@@ -49,12 +49,12 @@ def _from_canary(obs: Observation, status: DeploymentStatus) -> tuple[Way, ...]:
 
 
 _HARD_FAULT = (
-    f"{CRASHES} crashes in {RECENT_SECONDS / 60:.0f} min, out of memory, or no pod that answers, "
-    "while the plain arm is well"
+    f"crashes within {RECENT_SECONDS / 60:.0f} min or exhausted memory in {100 * CRASHED_SHARE:.0f} % of its pods, "
+    "or no pod that answers, while the plain arm is well"
 )
 _GUARDED = (
     Way(Phase.ROLLING_BACK, f"it is slower than plain for sure, a hard finding is confirmed, or: {_HARD_FAULT}"),
-    Way(Phase.INVESTIGATING, "a pod of what is promoted hangs, or a finding about it is confirmed"),
+    Way(Phase.INVESTIGATING, "a pod of what is promoted hangs or ends again and again, or a finding is confirmed"),
 )
 """While something else is waited for, what is promoted is guarded (phases/speculative.guard_beside_trial)."""
 _WAYS: Mapping[Phase, tuple[Way, ...]] = {
