@@ -33,6 +33,26 @@ CASES: dict[str, tuple[SpeculativeDeployment, set[tuple[str, str]]]] = {
         ),
         {("SpecfleetRolledBack", "AcceptanceDrift")},
     ),
+    "a changed engine that was refused without a roll-back, although speculation was rolled back long ago": (
+        deployment(
+            phase=Phase.ROLLED_BACK,
+            phase_reason="Slower",
+            revision="llama-2",
+            revision_refused="llama-2",
+            history=[decision(), decision("RefuseRevision", "Slower")],
+        ),
+        set(),
+    ),
+    "speculation rolled back, while the changed engine that was refused is another one": (
+        deployment(
+            phase=Phase.ROLLED_BACK,
+            phase_reason="AcceptanceDrift",
+            revision="llama-3",
+            revision_refused="llama-2",
+            history=[decision()],
+        ),
+        {("SpecfleetRolledBack", "AcceptanceDrift")},
+    ),
     "no attempt left": (
         deployment(
             phase=Phase.EXHAUSTED, phase_reason="AcceptanceDrift", attempts=AttemptStatus(revision="r", count=3)
@@ -69,6 +89,19 @@ CASES: dict[str, tuple[SpeculativeDeployment, set[tuple[str, str]]]] = {
         {("SpecfleetNothingServes", "NothingServes")},
     ),
 }
+
+
+def test_a_changed_engine_that_loses_its_traffic_is_not_called_speculation() -> None:
+    owner = deployment(
+        phase=Phase.ROLLING_BACK,
+        phase_reason="CrashLoop",
+        revision="llama-2",
+        candidate="f2",
+        stable={"name": "llama-1", "baseline": "f1"},
+        history=[decision()],
+    )
+    (alert,) = alerts_for(owner)
+    assert "the changed model or engine rolled back" in alert.summary
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -67,10 +67,14 @@ def _linked(found: tuple[Alert, ...], runbooks_url: str | None) -> tuple[Alert, 
 def _of_phase(owner: SpeculativeDeployment, status: DeploymentStatus) -> Iterator[Alert]:
     who = f"{owner.namespace}/{owner.name}"
     reason = status.phase_reason or "Unknown"
-    if status.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
+    # A changed engine that was refused on the bench rests here too: nothing was rolled back, and Stalled tells it.
+    refused = status.revision_refused is not None and status.revision_refused == status.revision
+    if status.phase is Phase.ROLLING_BACK or (status.phase is Phase.ROLLED_BACK and not refused):
         decision = _last(status, "RollBack")
-        done = "the plain arm serves" if status.phase is Phase.ROLLED_BACK else "traffic goes back to the plain arm"
-        summary = f"{who}: speculation rolled back, {done}"
+        done = (
+            "the plain arm serves" if status.phase is Phase.ROLLED_BACK else "traffic goes back to what served before"
+        )
+        summary = f"{who}: {_what_failed(status)} rolled back, {done}"
         yield _alert(owner, ROLLED_BACK, AlertSeverity.WARNING, decision, status.phase_since, reason, summary)
     if status.phase is Phase.EXHAUSTED and reason != ABORTED:
         attempts = status.attempts.count if status.attempts else 0
@@ -83,6 +87,13 @@ def _of_phase(owner: SpeculativeDeployment, status: DeploymentStatus) -> Iterato
     if status.phase is Phase.HELD:
         summary = f"{who}: held, evidence or capacity is missing; the stable arm serves"
         yield _alert(owner, HELD, AlertSeverity.INFO, _last(status, "Hold"), status.phase_since, reason, summary)
+
+
+def _what_failed(status: DeploymentStatus) -> str:
+    """A changed model or engine in its trial, or speculation."""
+    stable = status.stable
+    changed = stable is not None and stable.name != status.revision and status.candidate != stable.speculative
+    return "the changed model or engine" if changed and status.phase is Phase.ROLLING_BACK else "speculation"
 
 
 def _of_conditions(owner: SpeculativeDeployment, status: DeploymentStatus) -> Iterator[Alert]:

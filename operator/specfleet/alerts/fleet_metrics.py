@@ -27,6 +27,11 @@ _STATUS_GAUGES: tuple[tuple[str, str, Callable[[DeploymentStatus], float | None]
     ("specfleet_weight_ratio", "Traffic share of the speculative arm (0..1)", lambda s: s.weight_percent / 100),
     ("specfleet_serving_pods", "Pods that serve, over all arms", lambda s: s.replicas),
     ("specfleet_gain_ratio", "Realised gain of speculation (0.2: 20 %)", lambda s: s.realised_gain_ratio),
+    (
+        "specfleet_revision_refused",
+        "1: a changed model or engine was refused, what served before serves on",
+        lambda s: float(s.revision_refused is not None and s.revision_refused == s.revision),
+    ),
 )
 _WINDOW_GAUGES: tuple[tuple[str, str, str], ...] = (
     ("specfleet_acceptance_rate", "Accepted / drafted tokens of the speculative arm (0..1)", "acceptance_rate"),
