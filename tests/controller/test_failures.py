@@ -262,9 +262,9 @@ async def _lived(plane: ControlPlane, settings: Settings, manifest: RawObject) -
             "specfleet_reconcile_failing", {"namespace": namespace, "name": "llama", "error": "Unreadable"}
         )
         assert text == 1
-        await api.json_patch(
-            kinds.SPECULATIVE_DEPLOYMENT, namespace, "llama", [{"op": "remove", "path": "/spec/future"}]
-        )
+        current = await api.get(kinds.SPECULATIVE_DEPLOYMENT, namespace, "llama")
+        del current["spec"]["future"]
+        await api.replace(current)
         await _until(lambda: stalled("Progressing"))
         assert (await conditions())["Ready"]["reason"] == "Deploying"
     finally:

@@ -51,8 +51,9 @@ def test_a_child_of_a_namesake_that_never_goes_does_not_keep_the_arms_from_being
         with pytest.raises(ConflictError, match="left from an earlier"):
             await operator.reconciler.reconcile(stage.key)
         await operator.stop()
-        patch = [{"op": "remove", "path": "/metadata/finalizers"}]
-        await stage.api.json_patch(kinds.SERVICE, stage.key[0], names.service("llama"), patch)
+        current = await stage.api.get(kinds.SERVICE, stage.key[0], names.service("llama"))
+        del current["metadata"]["finalizers"]
+        await stage.api.replace(current)
 
     on_stage(work)
 

@@ -53,7 +53,7 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._api, name)
-        if name not in ("apply", "create", "replace", "patch_status", "delete", "json_patch"):
+        if name not in ("apply", "create", "replace", "patch_status", "delete"):
             return call
 
         async def counted(*arguments: Any) -> Any:

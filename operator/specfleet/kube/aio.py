@@ -16,7 +16,6 @@ from specfleet.kube.port import (
     ConflictError,
     ForbiddenError,
     InvalidError,
-    JsonPatch,
     KubeError,
     NotFoundError,
     UnavailableError,
@@ -28,7 +27,6 @@ WRITE_TIMEOUT_SECONDS = 8.0
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 
 async def connect() -> "AioKubeApi":
@@ -110,11 +108,6 @@ class AioKubeApi:
         }
         path = kind.path(meta["namespace"], meta["name"], "status")
         return await self._write("patch-status", kind, "PATCH", path, {"fieldManager": FIELD_MANAGER}, body, MERGE)
-
-    async def json_patch(self, kind: Kind, namespace: str, name: str, operations: JsonPatch) -> RawObject:
-        """RFC 6902 patch."""
-        path = kind.path(namespace, name)
-        return await self._write("patch", kind, "PATCH", path, {"fieldManager": FIELD_MANAGER}, operations, JSON_PATCH)
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
         """Delete exactly this object."""

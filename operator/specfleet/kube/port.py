@@ -1,14 +1,11 @@
 """The port: all that the controller may ask of the API server, and one family of errors."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from specfleet.api.base import RawObject
 from specfleet.kube.kinds import Kind
 
 FIELD_MANAGER = "specfleet"
-
-JsonPatch = list[dict[str, Any]]
-"""RFC 6902 operations."""
 
 
 class KubeError(Exception):
@@ -63,9 +60,6 @@ class KubeApi(Protocol):
 
     async def patch_status(self, kind: Kind, current: RawObject, status: RawObject) -> RawObject:
         """Replace status of exactly this object (UID and resourceVersion). Raises ConflictError, NotFoundError."""
-
-    async def json_patch(self, kind: Kind, namespace: str, name: str, operations: JsonPatch) -> RawObject:
-        """RFC 6902 patch, for the two weights of a route that is not ours."""
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
         """Delete exactly this object; its being gone already is success."""
