@@ -161,6 +161,43 @@ def test_the_scene_of_these_tests_does_reach_a_confirmed_suspicion() -> None:
     assert stages[Signal.ACCEPTANCE_DRIFT] is Stage.CONFIRMED
 
 
+def empty(index: int) -> dict[ArmRole, tuple[Window, ...]]:
+    """A server that answers and has no samples."""
+    begin = START.timestamp() + index * SECONDS
+    return {role: (Window(begin, begin + SECONDS, Answer.TARGET_DOWN, "no samples", {}),) for role in PODS}
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (Answer.UNAVAILABLE, {}),
+        (Answer.INSUFFICIENT, windows(0, 121, 0.35, 1.0)),
+        (Answer.TARGET_DOWN, empty(299)),
+    ],
+    ids=["the metrics server is away", "the replay is at three hours ago", "the metrics server has lost its samples"],
+)
+def test_what_was_found_hours_ago_does_not_count_until_something_is_measured_again(
+    answer: Answer, found: dict[ArmRole, tuple[Window, ...]], restarts: bool
+) -> None:
+    watch, one = Watch(), target(0)
+    for index in range(120):
+        feed(watch, [one], index, 0.35 if index > 40 else 0.5)
+    before = {finding.signal: finding.stage for finding in watch.report(one.key).suspicions}
+    assert before[Signal.ACCEPTANCE_DRIFT] is Stage.CONFIRMED
+    if restarts:
+        watch = resumed(stored(watch))
+    now = START + timedelta(seconds=300 * SECONDS)
+    watch.observe(now, {one.key: TargetFeed(one, found, dict.fromkeys(PODS, (answer, "scripted")))})
+    report = watch.report(one.key)
+    assert report.suspicions == ()
+    assert report.answer is not Answer.OK
+    assert "nothing has been measured since 2026-11-02 02:0" in report.message
+    feed(watch, [one], 300, 0.35)
+    after = {finding.signal: finding.stage for finding in watch.report(one.key).suspicions}
+    assert after == before
+
+
 def test_after_a_crash_the_windows_since_the_last_checkpoint_are_enough() -> None:
     one = target(0)
     steady, lost = Watch(), Watch()

@@ -348,7 +348,7 @@ class World:
     def _report(self) -> WatchReport:
         status = self.status
         if self.answer is not Answer.OK or status is None:
-            return WatchReport(answer=self.answer, message=self.message)
+            return WatchReport(answer=self.answer, message=self.message, suspicions=self.suspicions)
         since = status.step_since or status.last_change or START
         if status.investigation is not None:
             since = status.investigation.restarted_at or status.investigation.stage_since or since
@@ -398,7 +398,8 @@ class World:
             return None
         answer = self.promoted_answer if self.answer is Answer.OK else self.answer
         if answer is not Answer.OK:
-            return WatchReport(answer=answer, message=self.message, fingerprint=stable.speculative)
+            found = self.promoted_suspicions
+            return WatchReport(answer, self.message, fingerprint=stable.speculative, suspicions=found)
         low, high = self.promoted_ratio
         since = status.last_change or START
         compared = Comparison(Verdict.INCONCLUSIVE, "Scripted", "scripted", since, (low + high) / 2, low, high, 1.0)

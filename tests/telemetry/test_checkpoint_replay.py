@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from specfleet.decide.checkpoint_format import decode, encode
 from specfleet.decide.watch import Watch
+from specfleet.decide.watch_report import Answer
 from specfleet.telemetry.collector import Collector
 
 from tests.telemetry.fake_server import FakePrometheus, fake_prometheus
@@ -55,6 +56,28 @@ def test_a_restarted_operator_reads_the_windows_since_its_checkpoint_and_reports
     fake.requests.clear()
     assert told(scene) == steady
     assert max(spans(fake)) < LOOK_BACK_SECONDS + 80, "not from the start of the step"
+
+
+def test_with_its_metrics_server_away_a_restarted_operator_accuses_nobody_of_what_was_hours_ago(
+    fake: FakePrometheus,
+) -> None:
+    scene = Scene(fake)
+    scene.run(400)
+    scene.calibrate()
+    for engine in scene.spec:
+        engine.acceptance = (0.4, 0.2, 0.1)
+    found = scene.run(200).suspicions
+    assert found
+    watch = restarted(scene)
+    scene.watch, scene.collector = watch, Collector(resumes_at=watch.saved.resumes_at)
+    scene.now += 3 * 3600
+    fake.status = 503
+    report = scene.tick()
+    assert (report.answer, report.suspicions) == (Answer.UNAVAILABLE, ())
+    assert "nothing has been measured since" in report.message
+    fake.status = 200
+    report = scene.run(60)
+    assert {one.signal for one in report.suspicions} >= {one.signal for one in found}
 
 
 @pytest.mark.parametrize(("replay", "begins"), [(16.0, True), (6 * 3600.0, False)])

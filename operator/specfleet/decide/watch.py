@@ -36,7 +36,7 @@ from specfleet.decide.record import Record
 from specfleet.decide.reference import ROLES, set_reference
 from specfleet.decide.shares import ShareBank
 from specfleet.decide.sums import ANSWERS, NO_WINDOW, Batch, Slots, Sums
-from specfleet.decide.watch_findings import STUCK_SECONDS, overall_answer, suspicions
+from specfleet.decide.watch_findings import STUCK_SECONDS, overall_answer, suspicions, without_findings
 from specfleet.decide.watch_report import UNKNOWN_REPORT, USABLE_ANSWERS, Answer, WatchReport
 from specfleet.decide.watch_target import Key, Target
 from specfleet.decide.week import SOURCE as WEEK
@@ -63,8 +63,9 @@ class Watch:
         self._pairs = PairColumns(FIRST_ROWS)
         self._pods = PodColumns()
         self._weeks = WeekColumns()
-        self._clocks = np.zeros((3, FIRST_ROWS))
-        """Target.since, end of the last window, last observation."""
+        self._clocks = np.zeros((4, FIRST_ROWS))
+        """Target.since, end of the last window, last observation, end of the last window that measured the judged arm.
+        """
         self._week_slots = np.full(FIRST_ROWS, -1, np.intp)
         self._allowed = np.full((2, FIRST_ROWS), np.inf)
         """Error shares that the spec allows: server errors and 4xx."""
@@ -139,6 +140,9 @@ class Watch:
         self._shares.step(run, counts[0], counts[1])
         self._clocks[1, run] = batch.end
         self._clocks[2, run] = np.maximum(self._clocks[2, run], batch.end)
+        # Without speculative pods the plain ones are all that findings can be about.
+        seen = (pod_seconds[0] > 0) | (~self._has_arm[0, rows] & (pod_seconds[1] > 0))
+        self._clocks[3, rows[seen]] = batch.end[seen]
         self._stale[run] = True
 
     def stirred(self, rows: Slots) -> NDArray[np.bool_]:
@@ -160,13 +164,14 @@ class Watch:
             return UNKNOWN_REPORT
         if record.report is None or self._stale[record.row]:
             record.report, self._stale[record.row] = self._report(record), False
-        overdue = self._clocks[2, record.row] - self._clocks[1, record.row]
-        limit = OVERDUE_WINDOWS * record.target.window_seconds + OVERDUE_SECONDS
-        if record.report.answer is Answer.OK and overdue > limit:
-            return replace(
-                record.report, answer=Answer.STALE, message=f"the last closed window ended {overdue:.0f} s ago"
+        report, limit = record.report, OVERDUE_WINDOWS * record.target.window_seconds + OVERDUE_SECONDS
+        _, closed, now, measured = self._clocks[:, record.row]
+        if report.answer is Answer.OK and now - closed > limit:
+            report = replace(
+                report, answer=Answer.STALE, message=f"the last closed window ended {now - closed:.0f} s ago"
             )
-        return record.report
+        # Gone on with from a checkpoint, in the midst of a replay, or metrics away: it may have healed long ago.
+        return without_findings(report, float(measured)) if report.suspicions and now - measured > limit else report
 
     def _report(self, record: Record) -> WatchReport:
         target, row = record.target, record.row
@@ -314,7 +319,7 @@ class Watch:
         self._last.grow(4 * size)
         self._step.grow(4 * size)
         self._pairs.grow(2 * size)
-        self._clocks = np.concatenate([self._clocks, np.zeros((3, size))], axis=1)
+        self._clocks = np.concatenate([self._clocks, np.zeros((4, size))], axis=1)
         self._week_slots = np.concatenate([self._week_slots, np.full(size, -1, np.intp)])
         self._allowed = np.concatenate([self._allowed, np.full((2, size), np.inf)], axis=1)
         self._slow, self._odd, self._stale = (

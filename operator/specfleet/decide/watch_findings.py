@@ -1,6 +1,7 @@
 """From detector state to findings in words: which signal, how sure, whose fault, which pod, since when."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -14,7 +15,15 @@ from specfleet.decide.drift import CONFIRM_RATIO, NULL_RATIO, wilson_bounds
 from specfleet.decide.pod_columns import PodRecord
 from specfleet.decide.record import Record
 from specfleet.decide.shares import CLIENT, MIN_REQUESTS, SERVER, STALLED_SHARE, ShareBank
-from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion
+from specfleet.decide.watch_report import (
+    Answer,
+    Attribution,
+    Severity,
+    Signal,
+    Stage,
+    Suspicion,
+    WatchReport,
+)
 
 STUCK_WINDOWS = 2
 STUCK_SECONDS = 30.0
@@ -67,6 +76,13 @@ def overall_answer(answers: Said, last: Said) -> tuple[Answer, str]:
         return Answer.INSUFFICIENT, "no arm has a pod"
     worst = next((one for kind in _ORDER for one in found if one[0] is kind), None)
     return worst if worst is not None else (Answer.OK, "; ".join(message for _, message in found if message))
+
+
+def without_findings(report: WatchReport, measured: float) -> WatchReport:
+    """What may be said of an arm that nothing was measured of since `measured` (epoch seconds): no finding of then."""
+    since = datetime.fromtimestamp(measured, UTC)
+    said = f"nothing has been measured since {since:%Y-%m-%d %H:%M} UTC: what was found until then does not count now"
+    return replace(report, suspicions=(), message="; ".join(one for one in (report.message, said) if one))
 
 
 def suspicions(

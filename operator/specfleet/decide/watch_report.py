@@ -150,6 +150,7 @@ class WatchReport:
     """What would be normal, from the first full windows after promotion; offered only while the status has none."""
     comparison: Comparison | None = None
     suspicions: tuple[Suspicion, ...] = ()
+    """None of windows long ago: they are left out until something is measured again, and `message` says so."""
 
 
 UNKNOWN_REPORT = WatchReport(answer=Answer.UNAVAILABLE, message="no metrics have been read yet")
