@@ -574,6 +574,104 @@ def test_one_pod_of_a_larger_arm_that_ends_again_and_again_is_replaced_once_and_
     assert not world.decisions("RollBack")
 
 
+def keep_one_bad(world: World, fingerprint: str, **fields: Any) -> None:
+    """One pod of an arm does not come up, nor does its successor, for five minutes: it lands on one bad GPU."""
+    bad: Pod | None = None
+    for _ in range(30):
+        arm = world.arms.get((fingerprint, False))
+        alive = [one for one in arm.pods if one.deleting_until is None] if arm is not None else []
+        if alive and bad not in alive:
+            bad = max(alive, key=lambda one: (one.created, one.name))
+        if bad in alive and bad is not None:
+            end_again_and_again(world, bad)
+            for name, value in fields.items():
+                setattr(bad, name, value)
+        world.run(10)
+
+
+def large_canary() -> World:
+    """The first step of 24 replicas: 6 pods of the candidate come up."""
+    world = World(spec=spec_of(replicas=24, capacity={"maxExtraReplicas": 8}))
+    world.run_to(Phase.CANARY)
+    assert world.run(60, until=lambda one: one.serving(one.drafted) == 6 and one.status.step_since is None)
+    return world
+
+
+LATE = {"failure": "ContainerCreating", "restarts": 0, "last_restart": None, "last_run_started": None}
+
+
+def test_one_bad_pod_of_a_large_candidate_is_replaced_and_its_canary_goes_on() -> None:
+    world = large_canary()
+    end_again_and_again(world, world.arms[(world.drafted, False)].pods[-1])
+    world.run_to(Phase.SPECULATIVE)
+    assert [one.reason for one in world.decisions("RestartPod")] == ["CrashLoop"]
+    assert not world.decisions("Hold") + world.decisions("RollBack")
+    assert world.status is not None
+    assert not world.status.actions, "it is no action of the day"
+    assert not world.lost
+
+
+@pytest.mark.parametrize(
+    ("fields", "replaced", "reason"), [({}, 1, "CrashLoop"), (LATE, 0, "StartTimeout")], ids=["loops", "waits"]
+)
+def test_a_canary_whose_step_is_never_reached_for_one_bad_pod_is_held_with_the_reason(
+    fields: dict[str, Any], replaced: int, reason: str
+) -> None:
+    world = large_canary()
+    keep_one_bad(world, world.drafted, **fields)
+    assert len(world.decisions("RestartPod")) == replaced
+    assert [one.reason for one in world.decisions("Hold")] == [reason]
+    world.run(120)
+    assert world.phase is Phase.HELD
+    assert world.serving(world.plain) == 24, "a trial that was put off leaves the plain arm whole"
+    world.run_to(Phase.SPECULATIVE)
+    assert not world.decisions("RollBack")
+    assert not world.lost
+
+
+def test_a_step_that_waits_for_the_plain_arm_says_so_and_goes_on_when_that_is_whole() -> None:
+    world = large_canary()
+    assert world.run(60, until=lambda one: one.arms[one.plain, False].replicas == 18)
+    assert world.status is not None
+    assert world.status.step_since is None
+    keep_one_bad(world, world.plain)
+    assert world.phase is Phase.CANARY
+    assert len(world.decisions("RestartPod")) == 1
+    stalled = world.condition(ConditionType.STALLED)
+    assert (stalled.status, stalled.reason) == (ConditionStatus.TRUE, "CrashLoop")
+    assert "step 1 waits for" in stalled.message
+    world.heal()
+    world.run_to(Phase.SPECULATIVE)
+    assert world.condition(ConditionType.STALLED).status is ConditionStatus.FALSE
+
+
+def test_one_bad_pod_of_the_first_plain_arm_is_replaced_once_and_then_told() -> None:
+    world = World(spec=spec_of(replicas=8, speculation=None))
+    world.run(5)
+    keep_one_bad(world, world.plain)
+    assert world.phase is Phase.DEPLOYING
+    assert len(world.decisions("RestartPod")) == 1
+    assert world.condition(ConditionType.STALLED).reason == "CrashLoop"
+    world.heal()
+    world.run_to(Phase.BASELINE)
+
+
+def test_a_roll_back_that_waits_for_one_bad_plain_pod_replaces_it_once_and_says_so() -> None:
+    world = promoted(replicas=8)
+    world.comparison, world.comparison_ratio = Verdict.FAIL, (1.1, 1.3)
+    world.run_to(Phase.ROLLING_BACK)
+    world.comparison, world.comparison_ratio = Verdict.PASS, (0.55, 0.65)
+    world.run(30, until=lambda one: one.serving(one.plain) > 4)
+    keep_one_bad(world, world.plain)
+    assert world.phase is Phase.ROLLING_BACK
+    assert len(world.decisions("RestartPod")) == 1
+    stalled = world.condition(ConditionType.STALLED)
+    assert (stalled.status, stalled.reason) == (ConditionStatus.TRUE, "RollBackBlocked")
+    assert "alone ends again and again" in stalled.message
+    world.heal()
+    world.run_to(Phase.ROLLED_BACK)
+
+
 def test_with_roll_backs_switched_off_an_arm_keeps_its_traffic_while_any_of_its_pods_answers_and_no_longer() -> None:
     world = promoted()
     world.change(remedies={**spec_of()["remedies"], "rollback": False})

@@ -255,6 +255,15 @@ class Investigation(StatusModel):
     stage_since: datetime | None = Field(None, description="When the stage began.")
 
 
+class ReplacedPod(StatusModel):
+    """A pod that alone ended again and again and was deleted for a successor."""
+
+    arm: str = Field(description="Requested fingerprint of its arm.")
+    pod: str = Field(description="Its name.")
+    uid: str = Field(description="Its UID: its successor has another one.")
+    time: datetime = Field(description="When that was decided; an arm has one such pod a day.")
+
+
 class SharedCause(StatusModel):
     """A finding about the promoted arm that the plain arm was seen to share."""
 
@@ -360,6 +369,11 @@ class DeploymentStatus(StatusModel):
         default_factory=list,
         max_length=16,
         description="Findings about the promoted arm that ended a trial of the present revision; each does so once.",
+    )
+    replaced_pods: list[ReplacedPod] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Pods that alone ended again and again and were replaced in the last day; each arm has one.",
     )
     calibration: Calibration | None = None
     attempts: AttemptStatus | None = None

@@ -6,8 +6,18 @@ from datetime import datetime
 
 from specfleet.api.conditions import Condition, ConditionStatus, ConditionType, merge_conditions
 from specfleet.api.status import DeploymentStatus, Phase, Verdict
-from specfleet.decide.faults import Fault, crash_fault, lone_fault, no_room, route_fault, start_fault, stuck_rollout
+from specfleet.decide.faults import (
+    Fault,
+    crash_fault,
+    lone_fault,
+    no_room,
+    route_fault,
+    start_fault,
+    straggler,
+    stuck_rollout,
+)
 from specfleet.decide.observation import ArmView, Observation
+from specfleet.decide.replacement import being_replaced
 from specfleet.decide.targets import target
 from specfleet.decide.watch_report import UNKNOWN_REPORT, USABLE_ANSWERS, Attribution, Signal, Stage, Suspicion
 
@@ -143,7 +153,7 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
         return _true("Refused", obs.problems[0])
     arm = obs.arm(obs.baseline.fingerprint)
     if status.stable is None:
-        fault = _not_coming(obs, arm)
+        fault = _not_coming(obs, arm) or _incomplete(obs, status, arm)
         if fault is not None:
             return _true(fault.reason, fault.message)
     if status.stable is not None and not serving_pods(obs):
@@ -159,6 +169,9 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
             fault = start_fault(arm, obs.now, obs.spec.engine.startup_timeout_seconds)
             if fault is not None:
                 return _true("BothArmsFail", f"{which} does not come up either: {fault.message}")
+            fault = _incomplete(obs, status, arm)
+            if fault is not None:
+                return _true("RollBackBlocked", f"{which} cannot take all the traffic back: {fault.message}")
     hung = next((one for one in obs.watch.suspicions if _hangs(one, status)), None)
     if hung is not None:
         return _true(hung.signal.value, hung.message)
@@ -183,17 +196,36 @@ def _hangs(finding: Suspicion, status: DeploymentStatus) -> bool:
     return told and (finding.attribution is Attribution.SHARED or (plain and finding.attribution is Attribution.POD))
 
 
+def _incomplete(obs: Observation, status: DeploymentStatus, arm: ArmView | None) -> Fault | None:
+    """Why an arm of which some pods serve does not come to all of them, once nothing follows by itself."""
+    fault = crash_fault(arm, obs.now) or straggler(arm, obs.now, obs.spec.engine.startup_timeout_seconds)
+    return None if fault is None or arm is None or being_replaced(status, arm, fault) else fault
+
+
 def _missing(obs: Observation, status: DeploymentStatus) -> Fault | None:
-    """Why fewer pods serve than the spec asks for, where nothing is in flight that could end it."""
+    """Why fewer pods serve than the spec asks for, or a canary's step waits, where nothing is in flight to end it."""
     serving, wanted = serving_pods(obs), obs.spec.replicas
+    if status.phase is Phase.CANARY and status.step_since is None:
+        return _blocks_the_step(obs, status)
     if status.phase not in SETTLED or serving >= wanted:
         return None
     goal = target(obs, status)
     for arm in obs.arms:
         if len(arm.serving) < goal.get(arm.fingerprint, 0):
             fault = no_room(arm, obs.now, MISSING_SECONDS) or crash_fault(arm, obs.now) or lone_fault(arm, obs.now)
-            if fault is not None:
+            if fault is not None and not being_replaced(status, arm, fault):
                 return Fault(fault.reason, f"{serving} of {wanted} pods serve: {fault.message}")
+    return None
+
+
+def _blocks_the_step(obs: Observation, status: DeploymentStatus) -> Fault | None:
+    """A stable arm that is not whole; the candidate's own faults end the canary."""
+    goal, step = target(obs, status), (status.step or 0) + 1
+    for arm in obs.arms:
+        if arm.fingerprint != status.candidate and len(arm.serving) < goal.get(arm.fingerprint, 0):
+            fault = _incomplete(obs, status, arm)
+            if fault is not None:
+                return Fault(fault.reason, f"the canary's step {step} waits for {arm.name}: {fault.message}")
     return None
 
 

@@ -74,6 +74,18 @@ def lone_fault(arm: ArmView | None, now: datetime) -> Fault | None:
     return Fault(reason, said, pod.name)
 
 
+def straggler(arm: ArmView | None, now: datetime, timeout_seconds: float) -> Fault | None:
+    """One pod that alone keeps an arm from being whole: it ends again and again, or does not come up in time."""
+    lone = lone_fault(arm, now)
+    if lone is not None or arm is None or not arm.serving:
+        return lone
+    late = next(iter(_late(arm, now, timeout_seconds)), None)
+    if late is None:
+        return None
+    said = f"pod {late.name} alone of {arm.name} is not ready after {timeout_seconds:.0f} s: {_unready(late)}"
+    return Fault("StartTimeout", said, late.name)
+
+
 def _crashes(pod: PodView, now: datetime, within_seconds: float = RECENT_SECONDS) -> int:
     """Crashes within that time, at least: restartCount alone counts from the pod's first day."""
     again = pod.restarts >= CRASHES and _seconds(pod.last_run_started, now) <= within_seconds
@@ -107,14 +119,21 @@ def start_fault(arm: ArmView | None, now: datetime, timeout_seconds: float) -> F
     for pod in arm.pods:
         if pod.proof is Proof.CONTRADICTED:
             return Fault("EngineContradictsSpec", f"pod {pod.name}: {pod.proof_message}")
+    late = _late(arm, now, timeout_seconds)
+    if late and not arm.serving:
+        pod = late[0]
+        return Fault("StartTimeout", f"pod {pod.name} is not ready after {timeout_seconds:.0f} s: {_unready(pod)}")
+    return None
+
+
+def _late(arm: ArmView, now: datetime, timeout_seconds: float) -> list[PodView]:
     # Without a node nothing of it has started: that is no_room's business.
     starting = (pod for pod in arm.pods if not pod.deleting and not pod.gated and pod.unschedulable_since is None)
-    waiting = [pod for pod in starting if _waiting_seconds(pod, now) > timeout_seconds]
-    if waiting and not arm.serving:
-        pod = waiting[0]
-        said = pod.failure or pod.proof_message or "it never answered a completion"
-        return Fault("StartTimeout", f"pod {pod.name} is not ready after {timeout_seconds:.0f} s: {said}")
-    return None
+    return [pod for pod in starting if _waiting_seconds(pod, now) > timeout_seconds]
+
+
+def _unready(pod: PodView) -> str:
+    return pod.failure or pod.proof_message or "it never answered a completion"
 
 
 def _waiting_seconds(pod: PodView, now: datetime) -> float:

@@ -3,10 +3,12 @@
 from specfleet.api.status import ArmRole, Calibration, Phase, RevisionStatus, Verdict
 from specfleet.decide.conclusions import sum_up
 from specfleet.decide.exchange import exchange
-from specfleet.decide.faults import crash_fault, engine_mismatch, no_room, start_fault
+from specfleet.decide.faults import crash_fault, engine_mismatch, lone_fault, no_room, start_fault, straggler
 from specfleet.decide.gates import first_unmet, fruitless_seconds, least_requests, step_gates
+from specfleet.decide.observation import ArmView
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.phases.speculative import guard_beside_trial
+from specfleet.decide.replacement import replace_lone, replace_once
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import rollback_allowed, start_rollback
 from specfleet.decide.stranded import NOTHING_ELSE_SERVES, rescue, stranded
@@ -80,7 +82,22 @@ def _aborted(turn: Turn) -> bool:
     if hard is not None and rollback_allowed(turn):
         start_rollback(turn, hard.signal.value, hard.message)
         return True
-    return False
+    return _incomplete(turn, candidate)
+
+
+def _incomplete(turn: Turn, candidate: ArmView | None) -> bool:
+    """One pod of a larger candidate does not come up, and its step is never reached. One that loops is replaced first."""
+    stable = turn.status.stable
+    assert stable is not None
+    replace_lone(turn, turn.obs.arm(stable.baseline), turn.obs.arm(stable.speculative))
+    ends = lone_fault(candidate, turn.obs.now)
+    if candidate is not None and ends is not None and replace_once(turn, candidate, ends):
+        return False
+    lone = straggler(candidate, turn.obs.now, turn.spec.engine.startup_timeout_seconds)
+    if lone is None or turn.status.step_since is not None:
+        return False
+    hold(turn, lone.reason, f"step {(turn.status.step or 0) + 1} needs every pod of its arm: {lone.message}")
+    return True
 
 
 def _is_revision_trial(turn: Turn) -> bool:

@@ -5,6 +5,7 @@ from specfleet.decide.difference import engine_in_words
 from specfleet.decide.faults import no_room, start_fault
 from specfleet.decide.phases.resting import hold
 from specfleet.decide.phases.speculative import guard_beside_trial
+from specfleet.decide.replacement import replace_lone
 from specfleet.decide.resume import resume
 from specfleet.decide.revision_trial import proposers_measured, screened
 from specfleet.decide.stranded import NOTHING_ELSE_SERVES, rescue, stranded
@@ -31,6 +32,7 @@ def _first(turn: Turn) -> None:
     wanted = turn.obs.baseline
     arm = turn.obs.arm(wanted.fingerprint)
     if arm is None or len(arm.serving) < turn.spec.replicas:
+        replace_lone(turn, arm)
         turn.look_again(5)
         return
     turn.set(stable=RevisionStatus(name=turn.status.revision or "", baseline=wanted.fingerprint))

@@ -5,6 +5,7 @@ from specfleet.api.status import DeploymentStatus, Phase
 from specfleet.decide import budget
 from specfleet.decide.exchange import exchange
 from specfleet.decide.phases.speculative import hard_fault
+from specfleet.decide.replacement import replace_lone
 from specfleet.decide.resume import resume
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
@@ -29,6 +30,8 @@ def rolling_back(turn: Turn) -> None:
         return
     move = exchange(target(turn.obs, turn.status), turn.obs.arms, turn.obs.route, room(turn.obs), turn.obs.now)
     if not move.done:
+        names = (stable.baseline, stable.speculative) if stable is not None else ()
+        replace_lone(turn, *(turn.obs.arm(name) for name in names if name != failed))
         return
     reason = turn.status.phase_reason or "RolledBack"
     turn.decide("RolledBack", reason, "the stable arm carries all traffic again")
