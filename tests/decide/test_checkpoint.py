@@ -51,7 +51,7 @@ def target(number: int, **fields: Any) -> Target:
     return Target(("ns", f"n-{number}", f"u-{number}"), arms, window_seconds=SECONDS, **(usual | fields))
 
 
-def pod(rng: np.random.Generator, drafts: bool, acceptance: float, slow: float) -> PodWindow:
+def pod(rng: np.random.Generator, drafts: bool, acceptance: float, slow: float, errors: float) -> PodWindow:
     counts = np.zeros(COUNTERS)
     requests = float(rng.poisson(60))
     steps = requests * 50
@@ -63,12 +63,14 @@ def pod(rng: np.random.Generator, drafts: bool, acceptance: float, slow: float) 
     counts[Counter.GENERATED_TOKENS] = requests + steps + counts[Counter.ACCEPTED_TOKENS]
     counts[Counter.STEPS], counts[Counter.STEP_SECONDS] = steps, steps * 0.05 * slow * rng.uniform(0.95, 1.05)
     counts[Counter.TTFT_SECONDS] = requests * 0.1 * slow
-    counts[Counter.HTTP_SERVER_ERROR] = float(rng.poisson(0.2))
+    counts[Counter.HTTP_SERVER_ERROR] = float(rng.poisson(errors))
     gauges = np.array([rng.uniform(0, 9), 0.0, rng.uniform()])
     return PodWindow(SECONDS, counts, gauges[:GAUGES])
 
 
-def windows(seed: int, index: int, acceptance: float, slow: float) -> dict[ArmRole, tuple[Window, ...]]:
+def windows(
+    seed: int, index: int, acceptance: float, slow: float, errors: float = 0.2
+) -> dict[ArmRole, tuple[Window, ...]]:
     """What one tick brings for one deployment."""
     rng = np.random.default_rng([seed, index])
     begin = START.timestamp() + index * SECONDS
@@ -79,7 +81,11 @@ def windows(seed: int, index: int, acceptance: float, slow: float) -> dict[ArmRo
                 begin + SECONDS,
                 Answer.OK,
                 f"window {index}",
-                {name: pod(rng, drafts, acceptance, slow if drafts else 1.0) for name in names if rng.uniform() < 0.97},
+                {
+                    name: pod(rng, drafts, acceptance, slow if drafts else 1.0, errors if drafts else 0.2)
+                    for name in names
+                    if rng.uniform() < 0.97
+                },
             ),
         )
         for role, names in PODS.items()
@@ -88,9 +94,11 @@ def windows(seed: int, index: int, acceptance: float, slow: float) -> dict[ArmRo
     }
 
 
-def feed(watch: Watch, targets: list[Target], index: int, acceptance: float = 0.5, slow: float = 1.0) -> None:
+def feed(
+    watch: Watch, targets: list[Target], index: int, acceptance: float = 0.5, slow: float = 1.0, errors: float = 0.2
+) -> None:
     feeds = {
-        one.key: TargetFeed(one, windows(number, index, acceptance, slow), dict.fromkeys(PODS, (Answer.OK, "")))
+        one.key: TargetFeed(one, windows(number, index, acceptance, slow, errors), dict.fromkeys(PODS, (Answer.OK, "")))
         for number, one in enumerate(targets)
     }
     watch.observe(START + timedelta(seconds=(index + 1) * SECONDS), feeds)
@@ -217,35 +225,69 @@ def test_after_a_crash_the_windows_since_the_last_checkpoint_are_enough() -> Non
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "at"),
     [
-        {"since": START + timedelta(hours=9)},
-        {"calibration": CALIBRATION.model_copy(update={"acceptance_rate": 0.4})},
-        {"confirm_seconds": 1800.0, "interesting_drop_ratio": 0.3},
-        {"fingerprint": "g"},
-        {"arms": {ArmRole.SPECULATIVE: (TargetPod("s-0", "s-0", START),)}},
+        ({"since": START + timedelta(minutes=75)}, 75),
+        ({"confirm_seconds": 1800.0, "interesting_drop_ratio": 0.3}, 70),
+        ({"arms": {ArmRole.SPECULATIVE: (TargetPod("s-0", "s-0", START),)}}, 70),
     ],
-    ids=["another step", "another calibration", "other limits", "another arm", "fewer pods"],
+    ids=["another step, some windows after the checkpoint", "other limits", "fewer pods"],
 )
-def test_what_changed_meanwhile_counts_as_if_the_watch_had_been_told_of_it(change: dict[str, Any]) -> None:
+def test_what_changed_meanwhile_counts_as_if_the_watch_had_been_told_of_it(change: dict[str, Any], at: int) -> None:
     before = target(0)
-    steady, broken = Watch(), Watch()
-    for index in range(70):
-        for watch in (steady, broken):
-            feed(watch, [before], index, 0.42, 1.2)
-    broken = resumed(stored(broken))
     after = replace(before, **change)
+    steady = Watch()
+    for index in range(70):
+        feed(steady, [before], index, 0.42, 1.2)
+    broken = resumed(stored(steady))
     for index in range(70, 90):
-        for watch in (steady, broken):
-            feed(watch, [after], index, 0.42, 1.2)
+        feed(steady, [after if index >= at else before], index, 0.42, 1.2)
+        feed(broken, [after], index, 0.42, 1.2)
     assert reports(broken, [after]) == reports(steady, [after])
 
 
-def test_of_another_arm_nothing_is_gone_on_with() -> None:
+OTHER_CALIBRATION = CALIBRATION.model_copy(update={"since": START + timedelta(minutes=95)})
+
+
+@pytest.mark.parametrize(
+    ("saved", "now"),
+    [
+        ({}, {"fingerprint": "g"}),
+        ({}, {"calibration": OTHER_CALIBRATION}),
+        ({}, {"calibration": None, "since": START + timedelta(minutes=95)}),
+        ({"calibration": None}, {}),
+        ({"calibration": None}, {"calibration": None, "since": START + timedelta(minutes=95)}),
+        ({"fingerprint": "g"}, {"fingerprint": "g", "since": START + timedelta(minutes=95)}),
+    ],
+    ids=[
+        "another arm",
+        "promoted once more after a roll-back",
+        "what was normal is learned anew",
+        "what is normal has been learned",
+        "the same arm in its next canary",
+        "the same engine in its next canary, beside a calibrated arm",
+    ],
+)
+def test_a_checkpoint_of_another_life_is_void(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    """An outburst of errors and a hung pod of then accuse nobody now, and no window of then makes a new normal."""
+    before, after = target(0, **saved), target(0, **now)
+    old = Watch()
+    for index in range(90):
+        feed(old, [before], index, 0.35, 1.4, errors=30.0)
+    assert old.report(before.key).suspicions
+    fresh, broken = Watch(), resumed(stored(old))
+    assert broken.saved.resumes_at(after) is None
+    for index in range(95, 100):
+        for watch in (fresh, broken):
+            feed(watch, [after], index)
+    assert reports(broken, [after]) == reports(fresh, [after])
+    assert broken.report(after.key).suspicions == ()
+
+
+def test_a_namesake_goes_on_with_nothing() -> None:
     watch = Watch()
     feed(watch, [target(0)], 0)
     fresh = resumed(stored(watch))
-    assert fresh.saved.resumes_at(target(0, fingerprint="g")) is None
     assert fresh.saved.resumes_at(target(0)) == START.timestamp() + SECONDS
     assert fresh.saved.resumes_at(replace(target(0), key=("ns", "n-0", "its-namesake"))) is None
 

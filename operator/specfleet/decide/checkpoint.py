@@ -79,6 +79,16 @@ def refusal(found: Checkpoint, now: float) -> str | None:
     return None
 
 
+def holds(found: Checkpoint, target: Target) -> bool:
+    """Whether it tells of what the target is about: this arm, judged by this calibration.
+
+    An arm that was taken back and tried again has the same fingerprint. Then, and where what was normal is to be
+    learned anew, there is no calibration to tell one life from the other, but this one began after the checkpoint.
+    """
+    same = found.fingerprint == target.fingerprint and found.calibration == calibration_digest(target.calibration)
+    return same and (target.normal is not None or target.since.timestamp() <= found.until)
+
+
 class SavedCheckpoints:
     """What another process knew. Each is gone on with when its deployment is first aimed at."""
 
@@ -100,12 +110,12 @@ class SavedCheckpoints:
     def resumes_at(self, target: Target) -> float | None:
         """Where the windows of a deployment that is new to this process have to begin; None: it has no checkpoint."""
         saved = self._saved.get(target.key)
-        return saved.until if saved is not None and saved.fingerprint == target.fingerprint else None
+        return saved.until if saved is not None and holds(saved, target) else None
 
     def take(self, target: Target) -> Checkpoint | None:
-        """The one to go on with; one of another arm is void."""
+        """The one to go on with; one that does not hold any more is void."""
         saved = self._saved.pop(target.key, None)
-        return saved if saved is not None and saved.fingerprint == target.fingerprint else None
+        return saved if saved is not None and holds(saved, target) else None
 
     def keep(self, wanted: Callable[[Key], bool]) -> None:
         """Forget those of deployments that are gone."""

@@ -36,6 +36,5 @@ class Record:
 
     @property
     def normal(self) -> Calibration | None:
-        """The calibration, if it is of the arm that is judged: in the trial of another arm it says nothing."""
-        known = self.target.calibration
-        return known if known is not None and known.fingerprint == self.target.fingerprint else None
+        """See Target.normal."""
+        return self.target.normal

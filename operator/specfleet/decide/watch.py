@@ -259,7 +259,7 @@ class Watch:
         return row_views(row, self._bank, self._shares, self._last, self._step, self._pairs)
 
     def _take_in(self, record: Record, saved: Checkpoint) -> None:
-        """Go on where a checkpoint ends, by the rules of a target that has changed since."""
+        """Go on where a checkpoint that holds for the target ends; its step and its limits may have changed since."""
         row, target = record.row, record.target
         write(self._views(row), saved.state)
         for name, (role, state) in saved.pods.items():
@@ -272,10 +272,7 @@ class Watch:
         if saved.since != target.since.timestamp():
             self._clear_step(record)
         self._set_parameters(record, target)
-        if saved.calibration == calibration_digest(target.calibration):
-            self._bank.dispersion[row], self._bank.slow_dispersion[row] = dispersion
-        else:
-            self._bank.quiet(row)
+        self._bank.dispersion[row], self._bank.slow_dispersion[row] = dispersion
 
     def _record(self, target: Target) -> Record:
         key = target.key

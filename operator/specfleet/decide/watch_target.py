@@ -51,3 +51,9 @@ class Target:
     false_alarms: FalseAlarmBudget = field(default_factory=FalseAlarmBudget)
     namespace_label: str = "namespace"
     pod_label: str = "pod"
+
+    @property
+    def normal(self) -> Calibration | None:
+        """The calibration, if it is of the arm that is judged: in the trial of another arm it says nothing."""
+        known = self.calibration
+        return known if known is not None and known.fingerprint == self.fingerprint else None
