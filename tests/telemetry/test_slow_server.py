@@ -52,6 +52,34 @@ def test_a_slow_server_does_not_hold_what_the_others_say_and_is_heard_when_it_an
     assert {answer for answer, _ in second[OTHER].answers.values()} == {Answer.OK}
 
 
+@pytest.mark.parametrize("status", [200, 500], ids=["answers late", "fails late"])
+def test_a_deployment_whose_server_changes_is_not_read_from_two_at_once(status: int) -> None:
+    with fake_prometheus() as wrong, fake_prometheus() as right:
+        scene = Scene(right)
+        now = scene.moment(play(right.store, scene.engines, T0, 40.0, scene.interval, 0.0, 1))
+        target, wrong.status = scene.target(), status
+        wrong.hold.clear()
+
+        async def work() -> list[TargetFeed]:
+            collector, feeds = Collector(patience_seconds=2.0), []
+            before = MetricsServer(wrong.url, timeout_seconds=20)
+            corrected = {MetricsServer(right.url, timeout_seconds=20): [target]}
+            while not wrong.requests:
+                assert await collector.tick({before: [target]}, now) == {}
+            assert await collector.tick(corrected, now) == {}
+            assert not right.requests, "the read before still holds the cursor"
+            wrong.hold.set()
+            async with asyncio.timeout(60):
+                while not any(map(windows, feeds)):
+                    feeds += (await collector.tick(corrected, now)).values()
+                    await asyncio.sleep(0.01)
+            collector.close()
+            return feeds
+
+        feeds = asyncio.run(work())
+    assert {answer for feed in feeds for answer, _ in feed.answers.values()} == {Answer.OK}
+
+
 def test_a_deployment_that_goes_while_its_server_is_waited_for_is_forgotten() -> None:
     with fake_prometheus() as slow:
         scene = Scene(slow)

@@ -47,6 +47,8 @@ class _Cursor:
 
     position: float
     """Start of the next window, epoch seconds."""
+    handed_out: float
+    """End of the last window that was handed out."""
     step_seconds: float | None = None
     answers: dict[ArmRole, tuple[Answer, str]] = field(default_factory=dict)
     windows: dict[ArmRole, list[Window]] = field(default_factory=dict)
@@ -80,6 +82,8 @@ class Collector:
         self._weeks = WeekReader()
         self._reading: dict[_Group, tuple[frozenset[Key], asyncio.Task[None]]] = {}
         """Reads that outlive their tick; nobody else touches the cursors of their targets."""
+        self._moved: set[Key] = set()
+        """Targets that have changed their server under such a read: what it finds is not of the one they name now."""
         self._queries_to_forgotten = 0
 
     @property
@@ -92,7 +96,8 @@ class Collector:
 
         A server that fails makes the answers of its targets UNAVAILABLE; it never raises. A server is asked only when
         a window of one of its targets can close. Targets of one that has not answered within the tick are left out:
-        it must not hold what the others say, and is heard in the tick after its answer.
+        it must not hold what the others say, and is heard in the tick after its answer. A target that has changed its
+        server meanwhile is left out until the one before has answered, which then does not count.
         """
         clock = now.timestamp()
         self._forget_all_but(targets)
@@ -101,7 +106,11 @@ class Collector:
             for target in members:
                 self._open(target, clock)
                 groups.setdefault((server, target.namespace_label, target.pod_label), []).append(target)
-        await self._read_all(groups, clock)
+        for group, members in groups.items():
+            elsewhere = {key for other, (busy, _) in self._reading.items() if other != group for key in busy}
+            self._moved.update(target.key for target in members if target.key in elsewhere)
+            groups[group] = [target for target in members if target.key not in elsewhere]
+        await self._read_all({group: members for group, members in groups.items() if members}, clock)
         read = (members for group, members in groups.items() if group not in self._reading)
         return {target.key: self._feed(target) for members in read for target in members}
 
@@ -116,7 +125,11 @@ class Collector:
         if begun:
             await asyncio.wait(begun, timeout=self._patience_seconds)
         for group in [group for group, (_, task) in self._reading.items() if task.done()]:
-            _, task = self._reading.pop(group)
+            busy, task = self._reading.pop(group)
+            for key in busy & self._moved:
+                handed_out = self._cursors[key].handed_out
+                self._cursors[key] = _Cursor(position=handed_out, handed_out=handed_out)
+            self._moved -= busy
             error = None if task.cancelled() else task.exception()
             if error is not None:
                 log.error("%s: reading it failed", group[0].url, exc_info=error)
@@ -145,8 +158,9 @@ class Collector:
     def _open(self, target: Target, clock: float) -> None:
         if target.key in self._cursors:
             return
-        cursor = self._cursors[target.key] = _Cursor(position=self._begin(target, clock - self._replay_seconds))
-        self._weeks.open(target, cursor.position, clock)
+        begin = self._begin(target, clock - self._replay_seconds)
+        self._cursors[target.key] = _Cursor(position=begin, handed_out=begin)
+        self._weeks.open(target, begin, clock)
 
     def _begin(self, target: Target, earliest: float) -> float:
         """Where the first window begins."""
@@ -254,7 +268,7 @@ class Collector:
     def _feed(self, target: Target) -> TargetFeed:
         cursor = self._cursors[target.key]
         windows = {role: tuple(found) for role, found in cursor.windows.items()}
-        cursor.windows = {}
+        cursor.windows, cursor.handed_out = {}, cursor.position
         nothing = (Answer.INSUFFICIENT, "no window has closed yet")
         answers = {role: cursor.answers.get(role, nothing) for role in target.arms}
         return TargetFeed(target, windows, answers, *self._weeks.take(target.key))
