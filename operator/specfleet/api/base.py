@@ -9,6 +9,8 @@ from pydantic.alias_generators import to_camel
 GROUP = "specfleet.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+FIELD_MANAGER = "specfleet"
+"""Who the operator is in metadata.managedFields of what it applies."""
 
 RawObject = dict[str, Any]
 """A Kubernetes object or fragment that is passed through as the ecosystem writes it."""

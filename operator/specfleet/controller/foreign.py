@@ -9,8 +9,7 @@ count; nor do annotations (kubectl rollout restart).
 import json
 from collections.abc import Iterator
 
-from specfleet.api.base import RawObject
-from specfleet.kube.port import FIELD_MANAGER
+from specfleet.api.base import FIELD_MANAGER, RawObject
 from specfleet.resources.groups import KIND as LEADER_WORKER_SET
 
 SHOWN = 5

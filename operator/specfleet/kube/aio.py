@@ -9,10 +9,9 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from specfleet import __version__
-from specfleet.api.base import RawObject
+from specfleet.api.base import FIELD_MANAGER, RawObject
 from specfleet.kube.kinds import Kind, kind_of
 from specfleet.kube.port import (
-    FIELD_MANAGER,
     ConflictError,
     ForbiddenError,
     InvalidError,

@@ -5,8 +5,6 @@ from typing import Protocol
 from specfleet.api.base import RawObject
 from specfleet.kube.kinds import Kind
 
-FIELD_MANAGER = "specfleet"
-
 
 class KubeError(Exception):
     """The API server refused or could not be asked. `message` is its own text, fit for a status."""

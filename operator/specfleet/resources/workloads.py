@@ -8,6 +8,7 @@ from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.status import ArmRole
 from specfleet.engine.arguments import EngineArm
 from specfleet.resources import groups
+from specfleet.resources.as_applied import as_applied
 from specfleet.resources.identity import BUILDER, BUILDER_VERSION, ArmIdentity, builder_of, has_pods, identity, rolling
 from specfleet.resources.metadata import base_labels, child, pod_labels
 from specfleet.resources.pods import place, pod_template, selector
@@ -43,11 +44,12 @@ def arm_workload(
 ) -> RawObject:
     """apps/v1 Deployment of an arm, or its LeaderWorkerSet where engines span nodes.
 
-    `live` of another builder version keeps its own pod template. `node`: where a benchmark pod (a group's leader)
-    should rather run. A workload that has pods keeps the placement it has: to change it would replace a pod under its
-    runs.
+    `live` of another builder version keeps the pod template that was applied then. `node`: where a benchmark pod (a
+    group's leader) should rather run. A workload that has pods keeps the placement it has: to change it would replace a
+    pod under its runs.
     """
     arm = ArmIdentity(role, engine.fingerprint, benchmark)
+    live = as_applied(live) if live is not None else None
     template = pod_template(owner, spec, engine, role, benchmark)
     running = _template_of(live) if benchmark and live is not None and has_pods(live) else None
     place(template, running, node)
@@ -73,7 +75,7 @@ def moved(live: RawObject, spec: DeploymentSpec, node: str | None) -> RawObject:
     """
     if has_pods(live):
         return live
-    placed = deepcopy(live)
+    placed = deepcopy(as_applied(live))
     template = _template_of(placed)
     template["spec"]["affinity"] = spec.template.affinity
     place(template, None, node)
@@ -81,7 +83,8 @@ def moved(live: RawObject, spec: DeploymentSpec, node: str | None) -> RawObject:
 
 
 def rescaled(owner: SpeculativeDeployment, live: RawObject, replicas: int) -> RawObject | None:
-    """The workload of an earlier spec with other replicas: its template is taken from itself. None: not an arm."""
+    """The workload of an earlier spec with other replicas and the template that was applied then. None: not an arm."""
+    live = as_applied(live)
     if live.get("kind") == groups.KIND:
         return groups.rescaled_group_set(owner, live, replicas)
     arm = read_arm(live)
