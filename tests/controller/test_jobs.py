@@ -8,7 +8,7 @@ from specfleet.controller.jobs import driver_waits_for
 from specfleet.decide.plan import JobIntent
 from specfleet.resources.benchmark_job import benchmark_job
 
-from tests.controller.objects import KEY, as_stored, cache_of, deployment, not_ready, pod
+from tests.controller.objects import KEY, NOW, as_stored, cache_of, deployment, not_ready, pod, stamp
 
 INTENT = JobIntent(benchmark="b1", unit="p0", pair=0, purpose="Qualify", arms={}, pods={}, cells=())
 NO_NODE = {
@@ -17,6 +17,7 @@ NO_NODE = {
     "reason": "Unschedulable",
     "message": "0/5 nodes are available: 5 Insufficient cpu.",
 }
+PLACED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(2000)}
 QUEUED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 ENDED = {"name": "engine", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
 
@@ -28,6 +29,12 @@ ENDED = {"name": "engine", "state": {"terminated": {"exitCode": 0, "reason": "Co
         ({}, {"phase": "Pending", "conditions": [QUEUED], "containerStatuses": []}, "stands in a queue"),
         ({}, {"phase": "Pending", **not_ready("ImagePullBackOff")}, "ImagePullBackOff was scripted"),
         ({}, {"phase": "Pending", **not_ready("ContainerCreating")}, None),
+        (
+            {},
+            {"phase": "Pending", **not_ready("ContainerCreating"), "conditions": [PLACED]},
+            "has not been created (a v",
+        ),
+        ({"status": {"active": 1}}, {"phase": "Running", "conditions": [PLACED]}, None),
         ({"status": {"active": 1}}, {"phase": "Running"}, None),
         ({"status": {"active": 1}}, {"phase": "Succeeded", "containerStatuses": [ENDED]}, None),
         ({"status": {"active": 1}}, {"phase": "Failed", "reason": "Evicted"}, None),
@@ -40,6 +47,8 @@ ENDED = {"name": "engine", "state": {"terminated": {"exitCode": 0, "reason": "Co
         "a queue",
         "no image",
         "on its way up",
+        "a volume that cannot be mounted",
+        "it has run for long",
         "it runs",
         "it has ended and the Job does not know",
         "it was evicted",
@@ -61,5 +70,5 @@ def test_a_pod_that_has_not_started_says_what_it_waits_for(
         own = {"batch.kubernetes.io/job-name": body["metadata"]["name"], labels.ROLE: labels.ROLE_DRIVER}
         made["metadata"]["labels"] |= own
         bodies.append(made)
-    found = driver_waits_for(cache_of(owner, *bodies), KEY, body)
+    found = driver_waits_for(cache_of(owner, *bodies), KEY, owner, body, NOW)
     assert found == "" if said is None else said in found

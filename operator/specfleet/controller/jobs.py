@@ -33,7 +33,7 @@ def termination_message(cache: Cache, key: Key, job: str) -> str | None:
     return None
 
 
-def driver_waits_for(cache: Cache, key: Key, job: RawObject) -> str:
+def driver_waits_for(cache: Cache, key: Key, owner: SpeculativeDeployment, job: RawObject, now: datetime) -> str:
     """Why the pod of a Job that is not over has not started; "" once it has, or while it is on its way up."""
     name, status = job["metadata"]["name"], job.get("status", {})
     if job["spec"].get("suspend"):
@@ -41,7 +41,7 @@ def driver_waits_for(cache: Cache, key: Key, job: RawObject) -> str:
     pods = _pods(cache, key, name)
     if pods:
         waiting = all(pod.get("status", {}).get("phase") in (None, "Pending") for pod in pods)
-        return _waits_for(cache, key, name) if waiting else ""
+        return _waits_for(cache, key, owner, name, now) if waiting else ""
     # Job and pods come by different watches: of a pod that was there the Job knows.
     known = any(status.get(count) for count in ("active", "terminating", "succeeded", "failed"))
     return (
@@ -65,11 +65,11 @@ def preflight_view(cache: Cache, key: Key, owner: SpeculativeDeployment, now: da
         return PreflightView(finished=True, findings=findings)
     over = next((one for one in job.get("status", {}).get("conditions", []) if _ends(one)), None)
     if over is None:
-        return PreflightView(message=_waits_for(cache, key, name))
+        return PreflightView(message=_waits_for(cache, key, owner, name, now))
     ended = parse_time(over.get("lastTransitionTime")) or now
     if said is None and (now - ended).total_seconds() < MESSAGE_SECONDS:
         return PreflightView(message="its pod has not reported yet")
-    words = [str(over.get("reason", "")), str(over.get("message", "")), _waits_for(cache, key, name)]
+    words = [str(over.get("reason", "")), str(over.get("message", "")), _waits_for(cache, key, owner, name, now)]
     return PreflightView(finished=True, message=": ".join(one for one in words if one)[:1024])
 
 
@@ -77,9 +77,11 @@ def _ends(condition: RawObject) -> bool:
     return condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
 
 
-def _waits_for(cache: Cache, key: Key, job: str) -> str:
+def _waits_for(cache: Cache, key: Key, owner: SpeculativeDeployment, job: str, now: datetime) -> str:
     """Why its pod does not run, in Kubernetes' words."""
-    return next((why for pod in _pods(cache, key, job) if (why := why_not_running(pod))), "")
+    # It pulls the image that the engines have: no sooner is it late than they are.
+    patience = owner.spec.engine.startup_timeout_seconds
+    return next((why for pod in _pods(cache, key, job) if (why := why_not_running(pod, now, patience))), "")
 
 
 def _pods(cache: Cache, key: Key, job: str) -> list[RawObject]:

@@ -281,7 +281,7 @@ def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) ->
     ended = {one["type"]: one for one in status.get("conditions", []) if one.get("status") == "True"}
     over = ended.get("Complete") or ended.get("Failed")
     if over is None:
-        return JobView(benchmark, unit, started, waits_for=driver_waits_for(cache, key, job)[:1024])
+        return JobView(benchmark, unit, started, waits_for=driver_waits_for(cache, key, owner, job, now)[:1024])
     finished = parse_time(status.get("completionTime")) or parse_time(over.get("lastTransitionTime")) or started
     said = termination_message(cache, key, metadata["name"])
     if said is None and (now - finished).total_seconds() < MESSAGE_SECONDS:

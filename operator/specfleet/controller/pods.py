@@ -57,12 +57,26 @@ def condition(pod: RawObject, kind: str) -> RawObject:
     return next((one for one in listed if one["type"] == kind), {})
 
 
-def why_not_running(pod: RawObject) -> str:
-    """What a pod waits for, or how it ended, in Kubernetes' words; "" for one that runs or is on its way up."""
+def why_not_running(pod: RawObject, now: datetime, patience_seconds: float) -> str:
+    """What a pod waits for, or how it ended, in Kubernetes' words; "" for one that runs or is on its way up.
+
+    The kubelet gives no reason for a volume that it cannot mount (only an Event): a pod that has had a node for longer
+    than `patience_seconds` and no container is no longer on its way up.
+    """
     view = pod_view(pod, Proof.PENDING, "", None)
     if view.gated:
         return "the pod stands in a queue (scheduling gate)"
-    return view.unschedulable_message or view.failure or ""
+    if view.unschedulable_message or view.failure:
+        return view.unschedulable_message or view.failure or ""
+    scheduled = condition(pod, "PodScheduled")
+    since = parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
+    pending = pod.get("status", {}).get("phase") in (None, "Pending")
+    if not pending or since is None or (now - since).total_seconds() <= patience_seconds:
+        return ""
+    return (
+        f"the pod has had a node for over {patience_seconds:g} s and its container has not been created (a volume that "
+        f"cannot be mounted? an image? kubectl describe pod {view.name})"
+    )
 
 
 def _unready_since(ready: RawObject, scheduled: RawObject) -> datetime | None:
