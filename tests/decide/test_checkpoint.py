@@ -284,6 +284,20 @@ def test_a_checkpoint_of_another_life_is_void(saved: dict[str, Any], now: dict[s
     assert broken.report(after.key).suspicions == ()
 
 
+def test_no_window_of_before_the_reset_makes_a_new_normal() -> None:
+    """They come late, or again with a replay: what a reset was asked for is just that they are not normal any more."""
+    reset = 40
+    asked = target(0, calibration=None, since=START + timedelta(seconds=reset * SECONDS))
+    late, clean = Watch(), Watch()
+    for index in range(160):
+        feed(late, [asked], index, 0.5 if index >= reset else 0.2)
+        if index >= reset:
+            feed(clean, [asked], index, 0.5)
+    proposed = clean.report(asked.key).calibration
+    assert proposed is not None
+    assert late.report(asked.key).calibration == proposed
+
+
 def test_a_namesake_goes_on_with_nothing() -> None:
     watch = Watch()
     feed(watch, [target(0)], 0)

@@ -365,6 +365,9 @@ class Watch:
 
     def _keep(self, record: Record, start: float, counts: Floats, pod_seconds: Floats) -> None:
         if record.normal is None:
+            if start < self._clocks[0, record.row]:
+                # Read late, or again by a replay: what was normal before a reset is what was given up.
+                return
             pair = WindowPair(start, counts[0].copy(), counts[1].copy(), (float(pod_seconds[0]), float(pod_seconds[1])))
             record.pairs = [*record.pairs[-CALIBRATION_WINDOWS + 1 :], pair]
             return
