@@ -454,4 +454,5 @@ def test_past_half_of_a_threshold_is_told_before_there_is_a_suspicion() -> None:
             break
     assert first is not None
     assert watch.report(one.key).suspicions
-    assert {key for key, _ in watch.elevated()} == {one.key}
+    assert {key for key, _, _ in watch.elevated()} == {one.key}
+    assert {stage for _, _, stage in watch.elevated()} > {0}

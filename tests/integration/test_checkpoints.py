@@ -19,7 +19,7 @@ from specfleet.controller.app import App
 from specfleet.controller.checkpoints import WRITES_PER_LOOK, Checkpoints
 from specfleet.controller.settings import Settings
 from specfleet.decide.checkpoint_format import SHARDS, shard_of
-from specfleet.decide.checkpoint_schedule import LEAST_SECONDS, PERIOD_SECONDS
+from specfleet.decide.checkpoint_schedule import CALM_SECONDS, PERIOD_SECONDS
 from specfleet.decide.watch import Watch
 from specfleet.decide.watch_target import Key
 from specfleet.kube import kinds
@@ -104,7 +104,7 @@ def test_the_next_operator_goes_on_where_the_last_one_wrote(server: Server, on_s
         assert stored(server) == {}, "a stand-by writes nothing"
         await first.lead()
         await first.checkpoints.write_due()
-        names = {f"{PREFIX}-{shard_of(key)}" for key, _ in first.watch.elevated()}
+        names = {f"{PREFIX}-{shard_of(key)}" for key, _, _ in first.watch.elevated()}
         assert names
         assert set(stored(server)) == names
         await first.checkpoints.write_all()
@@ -134,13 +134,13 @@ def test_a_steady_state_writes_nothing_and_what_is_gone_is_removed(
         assert len(before) == len(TARGETS)
         operator.see(70, 80, 0.5)
         assert operator.watch.elevated() == set()
-        operator.seconds = LEAST_SECONDS + 1
+        operator.seconds = CALM_SECONDS + 1
         for _ in range(3):
             await operator.checkpoints.write_due()
         assert stored(server) == before
         for one in TARGETS:
             operator.watch.forget(one.key)
-        operator.seconds = PERIOD_SECONDS + LEAST_SECONDS + 1
+        operator.seconds = PERIOD_SECONDS + CALM_SECONDS + 1
         for _ in range(SHARDS // WRITES_PER_LOOK):
             await operator.checkpoints.write_due()
         assert stored(server) == {}

@@ -42,13 +42,21 @@ def test_lease_renewals_and_others_are_no_writes_of_a_steady_state() -> None:
     assert [one.resource for one in found] == ["events"]
 
 
-def test_checkpoints_of_the_watch_are_no_writes_of_a_steady_state_either() -> None:
-    def write(name: str, resource: str = "configmaps") -> Write:
-        return Write(0.0, OPERATOR, "patch", resource, "", "specfleet", name)
+def write(name: str, resource: str = "configmaps", time: float = 0.0) -> Write:
+    return Write(time, OPERATOR, "patch", resource, "", "specfleet", name)
 
+
+def test_checkpoints_of_the_watch_are_no_writes_of_a_steady_state_either() -> None:
     known = [write("specfleet-watch-0"), write("specfleet-team-watch-63")]
     others = [write("prompts"), write("my-watch-0"), write("specfleet-watch-0", "secrets")]
     assert steady_state_writes([*known, *others], OPERATOR) == others
+
+
+def test_checkpoints_that_are_written_all_the_time_are_found() -> None:
+    times = [0.0, 300.0, 3600.0 + 300.0, 3600.0 + 600.0]
+    writes = [write("specfleet-watch-0", time=time) for time in times]
+    others = [write(f"specfleet-watch-{number}", time=300.0) for number in (1, 2)]
+    assert [one.time for one in steady_state_writes([*writes, *others], OPERATOR)] == [300.0, 4200.0]
 
 
 def test_kubernetes_itself_is_told_from_a_stranger() -> None:

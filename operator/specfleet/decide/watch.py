@@ -218,11 +218,11 @@ class Watch:
         del self._rows[row]
         self._free.append(row)
 
-    def elevated(self) -> set[tuple[Key, int]]:
-        """Which detectors of which deployments are past half their threshold."""
-        high = self._bank.level >= HALF * self._bank.thresholds(slice(None))
+    def elevated(self) -> set[tuple[Key, int, int]]:
+        """Which detectors of which deployments are past half their threshold or have a suspicion, and their stage."""
+        high = (self._bank.level >= HALF * self._bank.thresholds(slice(None))) | (self._bank.stage > 0)
         return {
-            (record.target.key, int(detector))
+            (record.target.key, int(detector), int(self._bank.stage[detector, row]))
             for detector, row in np.argwhere(high)
             if (record := self._rows.get(int(row))) is not None
         }
