@@ -1,7 +1,7 @@
 """The promoted arm carries most users while a changed engine is tried: it is guarded as at any other time."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,8 +14,8 @@ from specfleet.decide.observation import Observation
 from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal, Stage, Suspicion, WatchReport
 from specfleet.decide.watch_scope import PROMOTED, promoted_target, watch_target
 
-from tests.decide.test_road import NEW_ENGINE, actions, crash, promoted, suspicion
-from tests.decide.world import World
+from tests.decide.test_road import NEW_ENGINE, actions, crash, keep_one_bad, promoted, suspicion
+from tests.decide.world import World, spec_of
 
 HARD = {"severity": Severity.HARD}
 
@@ -69,6 +69,27 @@ def test_one_hung_pod_of_the_promoted_arm_is_restarted_and_the_trial_begins_agai
     world.comparison = Verdict.PASS
     assert world.run(7200, until=lambda one: "AdoptRevision" in actions(one)), world.story()
     assert not world.decisions("RollBack")
+    assert not world.lost
+
+
+def test_one_bad_gpu_of_the_promoted_arm_never_ends_the_trial_and_costs_one_pod_a_day() -> (
+    None
+):
+    rollout = {**spec_of()["rollout"], "noTrafficTimeoutSeconds": 604800}
+    world, serving = in_engine_canary(replicas=12, rollout=rollout)
+    for days in range(2):
+        for _ in range(2):
+            keep_one_bad(world, serving)
+            assert world.status is not None
+            world.status = world.status.model_copy(update={"history": []})
+        assert len(world.decisions("RestartPod")) == days + 1, world.story()
+        world.heal()
+        world.now += timedelta(days=1)
+    assert world.phase is Phase.CANARY
+    assert world.status is not None
+    assert not world.decisions("Investigate")
+    assert world.decisions("RestartPod")[0].context.arm == serving
+    assert not world.status.actions
     assert not world.lost
 
 

@@ -31,6 +31,7 @@ from specfleet.decide.phases.investigating import attribution_timeout, probe_pat
 from specfleet.decide.phases.resting import has_trial
 from specfleet.decide.phases.rolling_back import without_failed
 from specfleet.decide.phases.speculative import actionable, gain_below_zero, open_findings
+from specfleet.decide.replacement import RESTART_POD
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
 from specfleet.decide.watch_report import Severity
@@ -201,7 +202,7 @@ def _investigating(obs: Observation, status: DeploymentStatus) -> tuple[Gate, ..
         )
         patience = probe_patience(obs.spec)
         return (*gates, measured, timer_gate(GateName.PATIENCE, case.restarted_at, patience, obs.now))
-    if case.stage in ("RestartPod", "RestartRest"):
+    if case.stage in (RESTART_POD, "RestartRest"):
         arm = obs.arm(status.stable.speculative) if status.stable else None
         serving, wanted = (len(arm.serving), arm.replicas) if arm else (0, 0)
         return (*gates, Gate(GateName.PODS_BACK, serving >= wanted, serving, wanted, Source.PODS, "pods"))

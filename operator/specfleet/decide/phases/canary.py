@@ -86,10 +86,10 @@ def _aborted(turn: Turn) -> bool:
 
 
 def _incomplete(turn: Turn, candidate: ArmView | None) -> bool:
-    """One pod of a larger candidate does not come up, and its step is never reached. One that loops is replaced first."""
+    """One pod of a larger candidate does not come up: its step is never reached. One that loops is replaced first."""
     stable = turn.status.stable
     assert stable is not None
-    replace_lone(turn, turn.obs.arm(stable.baseline), turn.obs.arm(stable.speculative))
+    replace_lone(turn, turn.obs.arm(stable.baseline))
     ends = lone_fault(candidate, turn.obs.now)
     if candidate is not None and ends is not None and replace_once(turn, candidate, ends):
         return False

@@ -8,6 +8,7 @@ from specfleet.decide.observation import ArmView, PodView
 from specfleet.decide.phases.resting import start_benchmark
 from specfleet.decide.phases.speculative import gain_below_zero, hard_fault, nothing_promoted
 from specfleet.decide.plan import PodRef
+from specfleet.decide.replacement import RESTART_POD
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import rollback_allowed, start_rollback
 from specfleet.decide.traffic import MOVED, look_anew, measured_anew, slices_in_force
@@ -27,7 +28,7 @@ def investigating(turn: Turn) -> None:
         return
     if nothing_promoted(turn) or hard_fault(turn) or gain_below_zero(turn):
         return
-    if turn.status.investigation.stage == "RestartPod":
+    if turn.status.investigation.stage == RESTART_POD:
         _restart_pod(turn, turn.status.investigation)
         return
     if turn.spec.paused or turn.obs.fleet.breaker_open:
@@ -114,7 +115,7 @@ def _restart_pod(turn: Turn, case: Investigation) -> None:
         if pod is None:
             _close(turn, "PodGone", f"pod {case.restarted_pod} is gone: {case.message}")
             return
-        turn.decide("RestartPod", case.signal, f"restarting pod {pod.name}: {case.message}")
+        turn.decide(RESTART_POD, case.signal, f"restarting pod {pod.name}: {case.message}")
         turn.set(investigation=case.model_copy(update={"restarted_pod_uid": pod.uid, "restarted_at": turn.now}))
         turn.restarts.append(PodRef(pod.name, pod.uid))
         return

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from specfleet.api.status import Investigation, Phase
 from specfleet.decide import budget
-from specfleet.decide.faults import lone_fault
 from specfleet.decide.gates import action_gates, first_unmet
+from specfleet.decide.replacement import RESTART_POD, replace_lone
 from specfleet.decide.resume import resume
 from specfleet.decide.rollback import promoted_fault, rollback_allowed, start_promoted_rollback
 from specfleet.decide.targets import can_attribute
@@ -15,8 +15,6 @@ from specfleet.decide.watch_report import Answer, Attribution, Severity, Signal,
 from specfleet.decide.week import SOURCE as WEEK
 
 STALE_EVIDENCE_SECONDS = 3600.0
-RESTART_POD = "RestartPod"
-ENDS = ("CrashLoop", "OutOfMemory")
 
 
 def speculative(turn: Turn) -> None:
@@ -43,7 +41,11 @@ def guard_promoted(turn: Turn) -> bool:
     stable = turn.status.stable
     if stable is None or stable.speculative is None:
         return False
-    return hard_fault(turn) or _hung_pod(turn) or _ending_pod(turn) or gain_below_zero(turn)
+    if hard_fault(turn) or _hung_pod(turn):
+        return True
+    # Without a case: one bad GPU must not end a trial, nor take an action of the day from what the watch may find.
+    replace_lone(turn, turn.obs.arm(stable.speculative))
+    return gain_below_zero(turn)
 
 
 def guard_beside_trial(turn: Turn) -> bool:
@@ -106,23 +108,6 @@ def _hung_pod(turn: Turn) -> bool:
             investigate(turn, one)
             return True
     return False
-
-
-def _ending_pod(turn: Turn) -> bool:
-    """One pod of many that ends again and again may have a bad GPU: it is replaced once a day, and then only told.
-
-    A new one may land on another node; where it does not, deleting it again and again helps nobody.
-    """
-    stable = turn.status.stable
-    fault = lone_fault(turn.obs.arm(stable.speculative) if stable is not None else None, turn.obs.now)
-    replaced = any(
-        one.action == RESTART_POD and one.reason in ENDS and turn.now - one.time < budget.DAY
-        for one in turn.status.history
-    )
-    if fault is None or replaced:
-        return False
-    _open_case(turn, fault.reason, fault.message, RESTART_POD, fault.pod)
-    return True
 
 
 def _pod_is_there(turn: Turn, name: str | None) -> bool:
