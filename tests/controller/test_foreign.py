@@ -74,3 +74,5 @@ def test_a_patched_arm_is_a_problem_that_the_status_tells() -> None:
     edited(cache, kinds.DEPLOYMENT, lambda body: body["metadata"]["managedFields"].append(patched))
     (told,) = observe(cache, KEY, owner, wanted(owner), around, NOW).problems
     assert live["metadata"]["name"] in told
+    edited(cache, kinds.DEPLOYMENT, lambda body: body["spec"].update(replicas=0))
+    assert observe(cache, KEY, owner, wanted(owner), around, NOW).problems == (), "an empty arm serves nobody"

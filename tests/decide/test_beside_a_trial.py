@@ -72,9 +72,7 @@ def test_one_hung_pod_of_the_promoted_arm_is_restarted_and_the_trial_begins_agai
     assert not world.lost
 
 
-def test_one_bad_gpu_of_the_promoted_arm_never_ends_the_trial_and_costs_one_pod_a_day() -> (
-    None
-):
+def test_one_bad_gpu_of_the_promoted_arm_never_ends_the_trial_and_costs_one_pod_a_day() -> None:
     rollout = {**spec_of()["rollout"], "noTrafficTimeoutSeconds": 604800}
     world, serving = in_engine_canary(replicas=12, rollout=rollout)
     for days in range(2):

@@ -229,3 +229,21 @@ def test_held_changes_say_which_field_lets_them_go() -> None:
     world.run(60)
     assert "onChange" in world.condition(STALLED).message
     assert world.serving(world.status.stable.speculative if world.status and world.status.stable else "") == 3
+
+
+PROBLEM = "Deployment llama-x: in its pods kubectl-patch set nodeSelector"
+
+
+def test_a_foreign_field_hides_neither_that_nothing_serves_nor_a_blocked_roll_back() -> None:
+    world = promoted()
+    said = find_condition(decide(replace(world.observation(), problems=(PROBLEM,))).status.conditions, STALLED)
+    assert said is not None
+    assert (said.reason, said.message) == ("Refused", PROBLEM)
+    for arm in world.arms.values():
+        for pod in arm.pods:
+            pod.ready_at = None
+    plan = decide(replace(world.observation(), problems=(PROBLEM,)))
+    said = find_condition(plan.status.conditions, STALLED)
+    assert said is not None
+    assert said.reason == "NothingServes"
+    assert PROBLEM in plan.status.warnings

@@ -347,9 +347,15 @@ def _command(owner: SpeculativeDeployment) -> Command | None:
     return Command(verb, nonce.strip() or verb) if verb else None
 
 
+def _serves(body: RawObject) -> bool:
+    arm = read_arm(body)
+    return arm is not None and not arm.benchmark and bool(body["spec"].get("replicas"))
+
+
 def _problems(owner: SpeculativeDeployment, around: Surroundings, cache: Cache, key: Key) -> tuple[str, ...]:
     found = list(around.refused)
-    arms = (one for kind in kinds.ARMS for one in cache.children(key, kind) if _ours(one, owner))
+    # What carries no traffic (a benchmark's arm, an empty one) hides nothing from users and goes by itself.
+    arms = (one for kind in kinds.ARMS for one in cache.children(key, kind) if _ours(one, owner) and _serves(one))
     found += [told for one in arms if (told := foreign_fields(one)) is not None]
     if owner.spec.traffic.parent_refs and not around.gateway_api:
         found.append(

@@ -149,10 +149,10 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
     refused = status.phase in REFUSED or (status.phase is Phase.BASELINE and bool(status.trials))
     if obs.spec.rollout.require_speculation and obs.spec.speculation and refused:
         return _true(status.phase_reason or "SpeculationNotServing", "rollout.requireSpeculation is true")
-    if obs.problems:
-        return _true("Refused", obs.problems[0])
     arm = obs.arm(obs.baseline.fingerprint)
     if status.stable is None:
+        if obs.problems:
+            return _true("Refused", obs.problems[0])
         fault = _not_coming(obs, arm) or _incomplete(obs, status, arm)
         if fault is not None:
             return _true(fault.reason, fault.message)
@@ -172,6 +172,9 @@ def _stalled(obs: Observation, status: DeploymentStatus) -> _Said:
             fault = _incomplete(obs, status, arm)
             if fault is not None:
                 return _true("RollBackBlocked", f"{which} cannot take all the traffic back: {fault.message}")
+    if obs.problems:
+        # Behind what nobody is served by: that is the fault to mend first, and these stay in status.warnings.
+        return _true("Refused", obs.problems[0])
     hung = next((one for one in obs.watch.suspicions if _hangs(one, status)), None)
     if hung is not None:
         return _true(hung.signal.value, hung.message)
