@@ -9,6 +9,7 @@ from specfleet.api.conditions import ConditionStatus, ConditionType, find_condit
 from specfleet.api.status import ArmRole, Phase, Verdict
 from specfleet.decide.decide import decide
 from specfleet.decide.watch_report import UNKNOWN_REPORT, Answer, Attribution
+from specfleet.telemetry.windows import PodState, arm_answer
 
 from tests.decide.test_road import NEW_ENGINE, ended, in_canary, promoted, suspicion
 from tests.decide.world import Pod, World, spec_of
@@ -247,3 +248,14 @@ def test_a_foreign_field_hides_neither_that_nothing_serves_nor_a_blocked_roll_ba
     assert said is not None
     assert said.reason == "NothingServes"
     assert PROBLEM in plan.status.warnings
+
+
+def test_pods_that_are_scraped_twice_are_told_in_the_warnings_although_the_metrics_answer() -> None:
+    plain = PodState(None, last_sample=0.0, duplicate=True)
+    answer, message = arm_answer({"p1": plain, "p2": replace(plain, duplicate=False)}, now=1.0, window_seconds=60.0)
+    world = promoted()
+    watch = replace(world.observation().watch, answer=answer, message=f"baseline: {message}")
+    status = decide(replace(world.observation(), watch=watch)).status
+    assert set(status.warnings) - set(decide(world.observation()).status.warnings) == {
+        "metrics: baseline: scraped more than once: p1 (two jobs, or replicas without deduplication)"
+    }

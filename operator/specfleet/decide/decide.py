@@ -20,6 +20,7 @@ from specfleet.decide.recommend import mixed_steps
 from specfleet.decide.revisions import follow_spec
 from specfleet.decide.targets import room, target
 from specfleet.decide.turn import Turn
+from specfleet.decide.watch_report import SCRAPED_TWICE
 from specfleet.engine.fingerprint import observed_fingerprint
 
 PHASES: dict[Phase, Callable[[Turn], None]] = {
@@ -198,7 +199,14 @@ def _warnings(obs: Observation, status: DeploymentStatus) -> list[str]:
     }
     mixed = set(mixed_steps([arm.proposer for arm in obs.proposers if arm.proposer is not None]))
     unseen = set(preflight.not_compared(status))
-    return sorted(rules | unverified | broken | mixed | unseen | set(obs.problems))[:32]
+    return sorted(rules | unverified | broken | mixed | unseen | _scraped_twice(obs) | set(obs.problems))[:32]
+
+
+def _scraped_twice(obs: Observation) -> set[str]:
+    """One copy of doubled series is used, so the answer is OK: nothing else in status would tell that they are."""
+    reports = (one for one in (obs.watch, obs.promoted_watch) if one is not None)
+    parts = (part for one in reports for part in one.message.split("; "))
+    return {f"metrics: {part}" for part in parts if SCRAPED_TWICE in part}
 
 
 def _observed(arm: ArmView) -> str | None:

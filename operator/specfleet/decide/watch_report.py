@@ -153,6 +153,9 @@ class WatchReport:
     """None of windows long ago: they are left out until something is measured again, and `message` says so."""
 
 
+SCRAPED_TWICE = "scraped more than once"
+"""How the part of an OK report's message begins that a person should read all the same."""
+
 UNKNOWN_REPORT = WatchReport(answer=Answer.UNAVAILABLE, message="no metrics have been read yet")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specfleet.decide.counters import Counter, PodWindow
-from specfleet.decide.watch_report import Answer
+from specfleet.decide.watch_report import SCRAPED_TWICE, Answer
 from specfleet.telemetry.deltas import JITTER, MAX_SCRAPE_INTERVAL_SECONDS, Intervals
 
 SCRAPES_PER_WINDOW = 4
@@ -101,7 +101,7 @@ def arm_answer(states: Mapping[str, PodState], now: float, window_seconds: float
     twice = sorted(name for name, state in states.items() if state.duplicate)
     said = [f"not scraped: {_names(dark)}"] if dark else []
     if twice:
-        said.append(f"scraped more than once: {_names(twice)} (two jobs, or replicas without deduplication)")
+        said.append(f"{SCRAPED_TWICE}: {_names(twice)} (two jobs, or replicas without deduplication)")
     return Answer.OK, "; ".join(said)
 
 
