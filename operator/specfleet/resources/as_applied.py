@@ -64,7 +64,9 @@ def _name(item: object, keys: Iterable[str]) -> str | None:
         said = json.loads(text) if kind in ("k", "v") else None
         if kind == "v" and said == item:
             return key
-        if kind == "k" and isinstance(item, dict) and all(item.get(name, one) == one for name, one in said.items()):
+        if kind != "k" or not isinstance(said, dict) or not isinstance(item, dict):
+            continue
+        if all(item.get(name, one) == one for name, one in said.items()):
             return key
     return None
 
