@@ -188,6 +188,16 @@ def test_metrics_that_were_never_read_are_unknown_and_each_cause_of_their_absenc
         assert (said.status, said.reason, said.message) == (ConditionStatus.FALSE, "Unavailable", words)
 
 
+def test_without_metrics_nobody_knows_whether_there_is_a_drift() -> None:
+    world = promoted()
+    world.run(30)
+    assert world.condition(ConditionType.DRIFT_DETECTED).reason == "WithinCalibration"
+    world.answer, world.message = Answer.UNAVAILABLE, "connection refused"
+    world.run(30)
+    said = world.condition(ConditionType.DRIFT_DETECTED)
+    assert (said.status, said.reason) == (ConditionStatus.UNKNOWN, "NoMetrics")
+
+
 @pytest.mark.parametrize("answer", [Answer.NO_TRAFFIC, Answer.NOT_SPECULATING, Answer.INSUFFICIENT])
 def test_a_quiet_deployment_has_its_metrics(answer: Answer) -> None:
     world = promoted()

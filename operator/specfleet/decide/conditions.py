@@ -335,4 +335,5 @@ def _drift(obs: Observation, status: DeploymentStatus) -> _Said:
             return _true("SharedCause", one.message)
     if promoted is None:
         return _unknown("NotSpeculating")
-    return _false("WithinCalibration")
+    read = _metrics(obs, status).status is ConditionStatus.TRUE
+    return _false("WithinCalibration") if read else _unknown("NoMetrics")
