@@ -20,7 +20,7 @@ from specfleet.decide.watch_report import Answer
 from specfleet.decide.watch_target import Key, Target, TargetPod
 from specfleet.telemetry.deltas import MAX_SCRAPE_INTERVAL_SECONDS, intervals
 from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
-from specfleet.telemetry.queries import SERIES_PER_POD, fleet_queries, stall_edges
+from specfleet.telemetry.queries import SERIES_PER_POD, fleet_queries, pods_per_namespace, stall_edges
 from specfleet.telemetry.samples import PodKey, PodSamples, by_pod
 from specfleet.telemetry.servers import MetricsServer
 from specfleet.telemetry.week_replay import WeekReader
@@ -216,15 +216,11 @@ class Collector:
         return max(self._cursors[first.key].position + span, self._closes(first))
 
     async def _ask(self, client: Prometheus, due: list[Target], end: float) -> list[Series]:
-        pods: dict[str, int] = {}
-        for target in due:
-            namespace = target.key[0]
-            pods[namespace] = pods.get(namespace, 0) + sum(len(members) for members in target.arms.values())
         begin = min(self._cursors[target.key].position for target in due)
         step = max(self._cursors[target.key].step_seconds or MAX_SCRAPE_INTERVAL_SECONDS for target in due)
         seconds = end - begin + LOOK_BACK_SCRAPES * step
         limits = [limit for target in due if (limit := target.guardrails.stall_slo_seconds) is not None]
-        queries = fleet_queries(pods, due[0].namespace_label, seconds, edges=stall_edges(limits))
+        queries = fleet_queries(pods_per_namespace(due), due[0].namespace_label, seconds, edges=stall_edges(limits))
         answers = await asyncio.gather(*(client.range_vector(query, end) for query in queries), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):

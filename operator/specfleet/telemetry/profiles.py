@@ -13,7 +13,7 @@ from datetime import datetime
 from specfleet.decide.traffic_profile import LOOKS_PER_WINDOW, TrafficLook, TrafficProfile, from_cumulative
 from specfleet.decide.watch_target import Key, Target
 from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
-from specfleet.telemetry.queries import fleet_queries
+from specfleet.telemetry.queries import fleet_queries, pods_per_namespace
 from specfleet.telemetry.scraped import Scraped, fullest, scraped
 from specfleet.telemetry.servers import MetricsServer
 
@@ -96,7 +96,7 @@ class Profiles:
     async def _peaks(self, server: MetricsServer, due: list[Target], at: float) -> Peaks:
         client = self._clients.setdefault(server, Prometheus(server))
         window, label = due[0].traffic_window_seconds, due[0].namespace_label
-        selectors = fleet_queries(_pods(due), label, window, (RUNNING,), 1)
+        selectors = fleet_queries(pods_per_namespace(due), label, window, (RUNNING,), 1)
         asked = (client.instant_vector(f"quantile_over_time({PEAK_QUANTILE:g}, {one})", at) for one in selectors)
         found: dict[tuple[str, str], dict[Scraped, list[float]]] = {}
         for one in (series for answer in await asyncio.gather(*asked) for series in answer):
@@ -111,17 +111,11 @@ class Profiles:
     async def _counts(self, server: MetricsServer, due: list[Target], at: float) -> Counts:
         client = self._clients.setdefault(server, Prometheus(server))
         seconds = LOOK_BACK_SCRAPES * max(target.scrape_interval_seconds for target in due)
-        queries = fleet_queries(_pods(due), due[0].namespace_label, seconds, (PROMPT, OUTPUT), SERIES_PER_POD)
+        queries = fleet_queries(
+            pods_per_namespace(due), due[0].namespace_label, seconds, (PROMPT, OUTPUT), SERIES_PER_POD
+        )
         answers = await asyncio.gather(*(client.range_vector(query, at) for query in queries))
         return _counted((one for answer in answers for one in answer), due[0].namespace_label, due[0].pod_label)
-
-
-def _pods(due: Iterable[Target]) -> dict[str, int]:
-    """Pods per namespace."""
-    pods: dict[str, int] = {}
-    for target in due:
-        pods[target.key[0]] = pods.get(target.key[0], 0) + sum(len(members) for members in target.arms.values())
-    return pods
 
 
 def _counted(series: Iterable[Series], namespace_label: str, pod_label: str) -> Counts:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from specfleet.decide.counters import Counter, Gauge
+from specfleet.decide.watch_target import Target
 from specfleet.engine.metrics import DEFAULT_TOKEN_EDGES_SECONDS
 
 SERIES_PER_QUERY = 20_000
@@ -63,6 +64,14 @@ def stall_edges(limits: Iterable[float]) -> frozenset[float]:
     wanted = frozenset(limits)
     above = (next((edge for edge in DEFAULT_TOKEN_EDGES_SECONDS if edge >= limit), limit) for limit in wanted)
     return wanted | frozenset(above)
+
+
+def pods_per_namespace(targets: Iterable[Target]) -> dict[str, int]:
+    """How many pods of the targets each namespace has."""
+    pods: dict[str, int] = {}
+    for target in targets:
+        pods[target.key[0]] = pods.get(target.key[0], 0) + sum(len(members) for members in target.arms.values())
+    return pods
 
 
 def fleet_queries(

@@ -19,7 +19,7 @@ from specfleet.decide.week import HOUR_SECONDS, HOURS
 from specfleet.decide.week import SOURCE as WEEK
 from specfleet.telemetry.deltas import MAX_SCRAPE_INTERVAL_SECONDS
 from specfleet.telemetry.prometheus import Prometheus, PrometheusError, Series
-from specfleet.telemetry.queries import fleet_queries
+from specfleet.telemetry.queries import fleet_queries, pods_per_namespace
 from specfleet.telemetry.samples import START_ROW, by_pod
 
 EDGES_PER_TICK = 4
@@ -98,10 +98,7 @@ class WeekReader:
                 return
 
     async def _ask(self, client: Prometheus, due: Sequence[Target], edge: float) -> list[Series]:
-        pods: dict[str, int] = {}
-        for target in due:
-            pods[target.key[0]] = pods.get(target.key[0], 0) + sum(len(members) for members in target.arms.values())
-        queries = fleet_queries(pods, due[0].namespace_label, LOOK_BACK_SECONDS)
+        queries = fleet_queries(pods_per_namespace(due), due[0].namespace_label, LOOK_BACK_SECONDS)
         answers = await asyncio.gather(*(client.range_vector(query, edge) for query in queries))
         return [one for answer in answers for one in answer]
 
