@@ -119,10 +119,10 @@ def leave_alone(driver: int) -> None:
 def starve(driver: int) -> None:
     """Stop the driver's client for a fifth of each second, until the driver ends."""
     while _alive(driver):
-        for client in _children(driver):
+        for client in _descendants(driver):
             _signal(client, signal.SIGSTOP)
         time.sleep(STOPPED_SECONDS)
-        for client in _children(driver):
+        for client in _descendants(driver):
             _signal(client, signal.SIGCONT)
         time.sleep(RUNNING_SECONDS)
 
@@ -134,11 +134,13 @@ def _alive(process: int) -> bool:
         return False
 
 
-def _children(process: int) -> list[int]:
+def _descendants(process: int) -> list[int]:
+    """The process with the client's imports, and the client that it forked."""
     try:
-        return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+        children = [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     except OSError:
         return []
+    return [*children, *(one for child in children for one in _descendants(child))]
 
 
 def _signal(process: int, number: int) -> None:

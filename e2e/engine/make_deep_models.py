@@ -7,6 +7,9 @@ The layers of the target after the first write little to the residual stream (th
 EPSILON), so that its first layer alone, with the same embedding and head, mostly agrees with it and costs a fraction.
 `draft` is that layer. `draft-worn` and `draft-lost` are the same with noise on their weights: they agree less and less,
 as after changes of the target that the draft has not followed. `draft-never` has other weights and never agrees.
+
+`target-repeats` is as deep, but its answers go round in circles of CIRCLE tokens, as code and tables half do: there is
+something for an n-gram proposer to find. (Answers of random weights repeat nothing: it drafts next to nothing.)
 """
 
 import argparse
@@ -19,6 +22,7 @@ from e2e.engine.make_models import VOCABULARY, save, tokenizer
 
 LAYERS, HIDDEN, HEAD, POSITIONS = 24, 768, 64, 4096
 EPSILON = 0.008
+CIRCLE = 8
 NOISE = {"draft": 0.0, "draft-worn": 0.05, "draft-lost": 0.2}
 """Standard deviation of the noise on each tensor, relative to that of the tensor. Greedy, on 8 prompts of the built-in
 set, the first position agrees in 0.95, 0.58 and 0.08 of the steps."""
@@ -55,6 +59,20 @@ def target_model() -> LlamaForCausalLM:
     return made
 
 
+def repeating_model() -> LlamaForCausalLM:
+    """As deep as the target, but every token decides the next one: no layer adds much, and the head of a token is the
+    embedding of the one before it in its circle."""
+    torch.manual_seed(3)
+    made = LlamaForCausalLM(config(LAYERS)).float()
+    with torch.no_grad():
+        for layer in made.model.layers:
+            layer.self_attn.o_proj.weight.mul_(EPSILON / 4)
+            layer.mlp.down_proj.weight.mul_(EPSILON / 4)
+        before = torch.arange(VOCABULARY).view(-1, CIRCLE).roll(1, dims=1).flatten()
+        made.lm_head.weight.copy_(made.model.embed_tokens.weight[before])
+    return made
+
+
 def draft_model(target: LlamaForCausalLM, noise: float = 0.0) -> LlamaForCausalLM:
     """The target's first layer, embedding and head, with noise on every tensor."""
     chance = torch.Generator().manual_seed(1)
@@ -79,6 +97,7 @@ def main() -> None:
     save(folder / "target", target, words)
     for name, noise in NOISE.items():
         save(folder / name, draft_model(target, noise), words)
+    save(folder / "target-repeats", repeating_model(), words)
     torch.manual_seed(2)
     save(folder / "draft-never", LlamaForCausalLM(config(1)).float(), words)
     # The benchmark's driver runs as another user.

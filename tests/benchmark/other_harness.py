@@ -29,6 +29,9 @@ class Even:
         words = [arm["url"] + plan["endpoint"], arm["model"], str(dataset), str(result), str(run["output_tokens"])]
         return [sys.executable, __file__, "load", *words, *load, *plan.get("mischief", [])]
 
+    def prepared_command(self, plan: Json) -> list[str]:
+        return []
+
     def intended_delays(self, run: Json) -> list[float] | None:
         rate = run.get("requests_per_second")
         return [place / rate for place in range(run["requests"])] if rate else None

@@ -145,6 +145,14 @@ class Job:
         return self.end()
 
 
+def vllm_script(folder: Path) -> str:
+    """The command as an image has it: a script with its interpreter in the first line."""
+    script = folder / "vllm"
+    script.write_text(f"#!{sys.executable}\nimport sys\nfrom vllm_sim.cli import main\nsys.exit(main(sys.argv[1:]))\n")
+    script.chmod(0o755)
+    return str(script)
+
+
 def job(
     folder: Path,
     engines: dict[ArmRole, Engine],
@@ -158,7 +166,7 @@ def job(
     plan = build_plan(wanted, pair, arms, None, None, purpose, "b1")
     (folder / "prompts.jsonl").write_text(built_in_prompts())
     plan.update(
-        bench_command=[*VLLM, "bench", "serve"],
+        bench_command=[vllm_script(folder), "bench", "serve"],
         prompts_file=str(folder / "prompts.jsonl"),
         work_dir=str(folder / "work"),
         termination_path=str(folder / "message"),
@@ -404,6 +412,11 @@ def running(url: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
 
 
+def children(process: int) -> list[int]:
+    said = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=True).stdout
+    return [int(one) for one in said.split()]
+
+
 def test_a_client_that_gets_no_processor_is_flagged(engines: dict[ArmRole, Engine], tmp_path: Path) -> None:
     starved = job(tmp_path, engines, spec(runSeconds=6), roles=(ArmRole.BASELINE,))
     starved.plan.update(client_lag_limit_seconds=0.025, client_lag_mean_limit_seconds=0.01)
@@ -412,8 +425,9 @@ def test_a_client_that_gets_no_processor_is_flagged(engines: dict[ArmRole, Engin
     until(lambda: "run 1/1" in starved.log, "the run has begun")
     until(lambda: running(engine.url) > 0, "requests are running")
     assert starved.process is not None
-    children = subprocess.run(["pgrep", "-P", str(starved.process.pid)], capture_output=True, text=True, check=True)
-    (client,) = map(int, children.stdout.split())
+    # The client is a fork of the process that did its imports.
+    (imports,) = children(starved.process.pid)
+    (client,) = children(imports)
     os.kill(client, signal.SIGSTOP)
     begun = time.monotonic()
     until(lambda: time.monotonic() - begun > 1.5, "the client was stopped for a while")

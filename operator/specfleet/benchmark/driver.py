@@ -1,5 +1,5 @@
-"""Runs one pair of the benchmark inside a Job's pod. Standard library only: it is mounted with harness.py into the
-engine image.
+"""Runs one pair of the benchmark inside a Job's pod. Standard library only: it is mounted with harness.py and
+prepared.py into the engine image.
 
     python3 driver.py --plan /specfleet/plan.json
 
@@ -35,8 +35,10 @@ from typing import Any, NoReturn
 
 if __package__:
     from specfleet.benchmark.harness import API_KEY, HARNESSES, ClientRecord, Harness
-else:  # As the Job runs it: two files in one folder, without the package.
+    from specfleet.benchmark.prepared import Prepared, PreparedError
+else:  # As the Job runs it: files in one folder, without the package.
     from harness import API_KEY, HARNESSES, ClientRecord, Harness  # type: ignore[import-not-found,no-redef,unused-ignore]
+    from prepared import Prepared, PreparedError  # type: ignore[import-not-found,no-redef,unused-ignore]
 
 MESSAGE_LIMIT_BYTES = 4096
 MESSAGE_VERSION = 1
@@ -45,6 +47,8 @@ COMPRESSED_PREFIX = "z1:"
 REASON_LIMIT = 120
 TRANSIENT = ("ClientLag", "LittlesLaw", "OtherTraffic", "TokenMismatch", "MetricsUnreadable")
 """Reasons that lie outside the engines. A failed request, a restart or a growing queue is evidence and stays."""
+OF_THE_CLIENT = ("BenchFailed", "TimedOut")
+"""Reasons that may lie in a client that was forked instead of started."""
 ARMS = ("baseline", "speculative")
 NOT_AS_ASKED = 422
 """Stands for an answer with 200 that breaks its own request (a grammar, log-probabilities, a tool call)."""
@@ -507,6 +511,24 @@ class Bench:
     stop: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     """Beside our own; see Harness.environment."""
+    prepared: Prepared | None = None
+
+    def prepare(self, command: Sequence[str]) -> None:
+        """Let the command's imports begin, so that no run waits for them; without effect where that cannot work."""
+        if not command:
+            return
+        try:
+            self.prepared = Prepared(command, {**os.environ, **self.environment})
+        except PreparedError as error:
+            say(f"every run starts its client anew: {error}")
+
+    def give_up_prepared(self) -> bool:
+        """From now on start every run's process anew. Returns whether that is a change."""
+        if self.prepared is None:
+            return False
+        self.prepared.end()
+        self.prepared = None
+        return True
 
     def check(self) -> None:
         """Raise StoppedError once SIGTERM has come."""
@@ -515,6 +537,12 @@ class Bench:
 
     def run(self, command: Sequence[str], log: Path, timeout_seconds: float) -> int | None:
         """Exit code, None on time-out. The child gets its own group and ends with us."""
+        if self.prepared is not None and self.prepared.fits(command):
+            try:
+                return self.prepared.run(command, log, timeout_seconds, self.check)
+            except PreparedError as error:
+                say(f"  every run starts its client anew: {error}")
+                self.give_up_prepared()
         with log.open("wb") as output:
             environment = {**os.environ, **self.environment}
             self.child = subprocess.Popen(
@@ -686,6 +714,9 @@ class Session:
 def measure(session: Session, run: Run) -> Run:
     """One run, repeated at once when something outside the engines spoilt it. Only StoppedError escapes."""
     summary = attempt_run(session, run, 0)
+    if (summary.get("invalid_reason") or "").startswith(OF_THE_CLIENT) and session.bench.give_up_prepared():
+        say(f"  repeated with a client of its own: {summary['invalid_reason']}")
+        summary = attempt_run(session, run, 0)
     for attempt in range(1, session.plan["run_repeats"] + 1):
         reason = summary.get("invalid_reason") or ""
         if not reason.startswith(TRANSIENT):
@@ -1003,6 +1034,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    bench.prepare(harness.prepared_command(plan))
     try:
         session.source = load_prompts(plan["prompts_file"])
         run_pair(session)
@@ -1011,6 +1043,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session.error, code = "stopped by SIGTERM before the pair was complete", 3
     except CannotMeasureError as error:
         session.error, code = str(error), 1
+    finally:
+        bench.give_up_prepared()
     if session.error:
         say(session.error)
     return finish(session, code, plan["termination_path"])

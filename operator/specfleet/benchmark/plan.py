@@ -30,7 +30,7 @@ CLIENT_LAG_MEAN_LIMIT_SECONDS = 0.01
 LITTLE_LAW_TOLERANCE_RATIO = 0.05
 MOUNT = "/specfleet"
 DRIVER_FILE = "driver.py"
-DRIVER_FILES = (DRIVER_FILE, "harness.py")
+DRIVER_FILES = (DRIVER_FILE, "harness.py", "prepared.py")
 HARNESS = VllmBenchServe.name
 """The load generator of every plan; harness.py has the port for others."""
 PLAN_FILE = "plan.json"
