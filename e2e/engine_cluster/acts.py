@@ -89,6 +89,16 @@ def verdicts(stage: Stage) -> int:
     return sum(one["action"] in ("Judge", "RefuseCandidate") for one in stage.recorder.decisions)
 
 
+def until_pairs(stage: Stage, purpose: str, wanted: int) -> None:
+    """Tell until the latest benchmark of that purpose has measured so many pairs."""
+
+    def measured() -> bool:
+        groups = [group for group in benchmarks(stage.access, stage.place) if group[0].purpose == purpose]
+        return bool(groups) and len(groups[-1]) >= wanted
+
+    stage.follow(f"{wanted} pairs are measured", measured, BENCHMARK_SECONDS)
+
+
 def evidence_agrees(stage: Stage) -> bool:
     """Whether the stored evidence, judged again here, gives the verdicts that were acted on."""
     assert stage.recorder.body is not None

@@ -100,6 +100,11 @@ def deep(name: str, speculation: Change | None, changes: Change | None = None) -
     return _deployment(name, inside(deep_models() / "target"), speculation, changes)
 
 
+def repeating(name: str, speculation: Change | None, changes: Change | None = None) -> Object:
+    """As deep, with answers that go round in circles: something for an n-gram proposer to find."""
+    return _deployment(name, inside(deep_models() / "target-repeats"), speculation, changes)
+
+
 def tiny(name: str, speculation: Change | None, changes: Change | None = None) -> Object:
     """The tiny target: starts faster and answers at once."""
     return _deployment(name, inside(tiny_models() / "target"), speculation, changes)

@@ -10,12 +10,14 @@ from statistics import median
 import pytest
 
 from e2e.engine_cluster import acts
-from e2e.engine_cluster.deployments import AT_THE_PEAK, deep, draft, swap_draft
+from e2e.engine_cluster.deployments import deep, draft, swap_draft
 from e2e.road.access import Access
 from e2e.scenarios.stage import Stage
 
 DRAFT_TOKENS = 3
-WATCH_SECONDS = 60.0
+WATCH_SECONDS = 45.0
+LAST_PAIR = 3
+FEW = 0.3
 PHANTOMS_AT_ONCE = 2
 CACHED = list(range(10, 139))
 """Token ids: one more than a block of the CPU's prefix cache (128), so that a repeated prompt needs one token only."""
@@ -65,9 +67,6 @@ def test_1_the_good_draft_goes_from_apply_to_promoted_on_real_metrics(road: Stag
 
 
 def test_7_a_restarted_engine_starts_from_zero_without_a_false_drift(promoted: Stage, access: Access) -> None:
-    acts.send_traffic(promoted, long_streams=0)
-    promoted.stay(30)
-    assert not acts.faults(acts.end_traffic(promoted))
     before = len(promoted.recorder.decisions)
     (pod,) = acts.arm_pods(promoted, "speculative")
     acts.restart_container(promoted, pod)
@@ -119,44 +118,16 @@ def test_8_cached_prompts_with_one_token_answers_raise_no_drift(promoted: Stage,
     assert promoted.phase == "Speculative"
 
 
-def test_6_speculation_switched_off_by_the_spec_loses_no_request(promoted: Stage, access: Access) -> None:
-    acts.send_traffic(promoted, long_streams=2)
-    promoted.stay(15)
-    access.apply([deep("deep", None)])
-    promoted.narrator.say("SPEC", "speculation is taken out of the spec")
-    promoted.until_phase("Baseline", seconds=acts.CANARY_SECONDS)
-
-    def only_plain() -> bool:
-        left = acts.arm_pods(promoted, "speculative")
-        return promoted.recorder.samples[-1].speculative_share == 0.0 and not left
-
-    promoted.follow("only plain pods serve", only_plain, acts.CANARY_SECONDS)
-    promoted.stay(5)
-    assert not acts.faults(acts.end_traffic(promoted))
-
-
-def test_6_speculation_switched_on_again_is_promoted_and_loses_no_request(road: Stage, access: Access) -> None:
-    if road.phase != "Baseline":
-        pytest.fail(f"the deployment is in phase {road.phase or 'none'}: an earlier scenario of this file failed")
-    promotions = road.actions.count("Promote")
-    access.apply([deep("deep", promoted_draft(), AT_THE_PEAK)])
-    road.narrator.say("SPEC", "speculation is back in the spec")
-    road.follow("canary", lambda: road.phase == "Canary", acts.BENCHMARK_SECONDS)
-    acts.send_traffic(road, long_streams=0)
-    road.follow(
-        "promoted again",
-        lambda: road.phase == "Speculative" and road.actions.count("Promote") > promotions,
-        acts.CANARY_SECONDS,
-    )
-    assert not acts.faults(acts.end_traffic(road))
-
-
 def test_2_a_swapped_draft_is_found_and_rolled_back_and_4_no_stream_is_cut(promoted: Stage) -> None:
     swap_draft("draft-lost")
     promoted.narrator.say("SWAP", "the draft's folder now holds one that agrees seldom")
     acts.replace_pods(promoted, acts.arm_pods(promoted, "speculative"))
-    acts.send_traffic(promoted, long_streams=2)
+    acts.send_traffic(promoted, long_streams=1)
     promoted.follow("the watch finds the decay", lambda: "Investigate" in promoted.actions, acts.CANARY_SECONDS)
+    assert not acts.faults(acts.end_traffic(promoted))
+    # Two cores measure faster without users; they are back, with long streams, before the last pair is judged.
+    acts.until_pairs(promoted, "Suspicion", LAST_PAIR - 1)
+    acts.send_traffic(promoted, FEW, long_streams=2)
     promoted.until_rolled_back(acts.BENCHMARK_SECONDS)
     promoted.follow("only plain pods serve", lambda: not acts.arm_pods(promoted, "speculative"), acts.CANARY_SECONDS)
     promoted.stay(5)

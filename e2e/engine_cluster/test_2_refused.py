@@ -1,50 +1,52 @@
-"""Proposers that real metrics refuse: one that wins alone and loses under load, one that never agrees, and n-gram."""
+"""Proposers that real metrics refuse: one that wins alone and loses under load, then one that never agrees."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from e2e.engine_cluster import acts
-from e2e.engine_cluster.deployments import AT_THE_PEAK, deep, draft, tiny
-from e2e.road.access import Access, Object
+from e2e.engine_cluster.deployments import AT_THE_PEAK, deep, draft
+from e2e.road.access import Access
 from e2e.scenarios.stage import Stage
 
-NGRAM = {"method": "ngram", "numSpeculativeTokens": 3, "ngram": {"promptLookupMin": 2, "promptLookupMax": 4}}
-ALONE = {"benchmark": {"tiers": [{"name": "single", "concurrency": 1}]}}
+
+@pytest.fixture(scope="module")
+def refused(access: Access) -> Iterator[Stage]:
+    """One deployment, whose spec asks for one proposer after the other."""
+    with acts.on_real_stage(access, deep("refused", draft("draft-worn", 6))) as stage:
+        yield stage
 
 
-def told(stage: Stage, verdict: Object) -> str:
-    """The verdict with its cells, printed."""
+def message(stage: Stage, after: int) -> str:
+    """Tell until one more verdict than `after` is there, and print its cells. It has to be Fail; returns its text."""
+    verdict = acts.until_judged(stage, after)
     cells = [f"{one['tier']}/{one['slice']} {one.get('gainRatio')}" for one in stage.status.get("cells", [])]
     stage.narrator.say("cells", "; ".join(cells))
+    assert verdict["verdict"] == "Fail", verdict["message"]
     return str(verdict["message"])
 
 
-def test_a_draft_that_wins_alone_and_loses_under_load_is_refused_as_a_whole(access: Access) -> None:
-    with acts.on_real_stage(access, deep("worn", draft("draft-worn", 6))) as stage:
-        verdict = acts.until_judged(stage)
-        message = told(stage, verdict)
-        assert verdict["verdict"] == "Fail", message
-        assert "peak" in message
-        single = next(one for one in stage.status["cells"] if one["tier"] == "single")
-        assert single["gainRatio"] > 0, "it does not win alone: this scenario shows less than it says"
-        stage.until_phase("Baseline", seconds=60)
-        assert stage.status["servingArm"] == "baseline"
-        assert acts.evidence_agrees(stage)
+def only_the_plain_arm_serves(stage: Stage) -> bool:
+    """Once the road has ended there."""
+    stage.until_phase("Baseline", seconds=120)
+    return bool(stage.status["servingArm"] == "baseline")
 
 
-def test_a_draft_that_never_agrees_is_refused(access: Access) -> None:
+def test_2_a_draft_that_wins_alone_and_loses_under_load_is_refused_as_a_whole(refused: Stage) -> None:
+    assert "peak" in message(refused, after=0)
+    single = next(one for one in refused.status["cells"] if one["tier"] == "single")
+    assert single["gainRatio"] > 0, "it does not win alone: this scenario shows less than it says"
+    assert only_the_plain_arm_serves(refused)
+    assert acts.evidence_agrees(refused)
+
+
+def test_2_a_draft_that_never_agrees_is_refused(refused: Stage, access: Access) -> None:
+    before = acts.verdicts(refused)
     # Under load: alone its drafts cost so little that three pairs leave it at Inconclusive.
-    with acts.on_real_stage(access, deep("never", draft("draft-never", 3), AT_THE_PEAK)) as stage:
-        verdict = acts.until_judged(stage)
-        message = told(stage, verdict)
-        assert verdict["verdict"] == "Fail", message
-        assert acts.evidence_agrees(stage)
-        stage.until_phase("Baseline", seconds=60)
-
-
-def test_ngram_is_judged_as_far_as_its_evidence_carries(access: Access) -> None:
-    with acts.on_real_stage(access, tiny("ngram", NGRAM, ALONE)) as stage:
-        verdict = acts.until_judged(stage)
-        told(stage, verdict)
-        # Random text repeats little: nothing to win. A promotion of it would be a false one.
-        assert verdict["verdict"] in ("Fail", "Inconclusive")
-        assert acts.evidence_agrees(stage)
+    access.apply([deep("refused", draft("draft-never", 3), AT_THE_PEAK)])
+    refused.narrator.say("SPEC", "another draft, which never agrees")
+    assert message(refused, before)
+    assert only_the_plain_arm_serves(refused)
+    assert acts.evidence_agrees(refused)

@@ -7,8 +7,14 @@ import pytest
 from specfleet.engine.admission import read_spec
 from specfleet.engine.rules import check
 
-from e2e.engine import second_version
-from e2e.engine_cluster import deployments, not_here, test_2_refused, test_3_dying, test_4_drain, test_5_engine_change
+from e2e.engine_cluster import (
+    deployments,
+    not_here,
+    test_3_dying,
+    test_4_drain,
+    test_5_engine_change,
+    test_6_on_and_off,
+)
 from e2e.engine_cluster.streams import PodStream
 
 
@@ -27,15 +33,14 @@ def rules_of(body: dict[str, Any]) -> list[str]:
 
 
 def test_what_should_run_is_refused_by_no_rule() -> None:
-    draft, deep = deployments.draft, deployments.deep
-    alone = test_2_refused.ALONE
+    draft, deep, older = deployments.draft, deployments.deep, test_5_engine_change.older
     bodies = [
         deep("deep", draft("draft", 3)),
-        deep("worn", draft("draft-worn", 6)),
-        deep("never", draft("draft-never", 3), alone),
-        deployments.tiny("ngram", test_2_refused.NGRAM, alone),
-        deep("change", None, {"engine": {"args": test_5_engine_change.ONE_AT_A_TIME}}),
-        deep("upgrade", None, {"engine": {"image": deployments.OLDER_IMAGE, "version": second_version.VERSION}}),
+        deep("refused", draft("draft-worn", 6)),
+        deep("refused", draft("draft-never", 3), deployments.AT_THE_PEAK),
+        deployments.repeating("ngram", test_6_on_and_off.NGRAM, deployments.AT_THE_PEAK),
+        deep("change", None, older()),
+        deep("change", None, older(args=test_5_engine_change.ONE_AT_A_TIME)),
     ]
     assert [rules_of(body) for body in bodies] == [[] for _ in bodies]
 
