@@ -32,7 +32,6 @@ from e2e.engine.models import tiny_models
 from e2e.engine.set_up import environment, folder
 
 ROOT = Path(__file__).parents[2]
-DRIVER = ROOT / "operator/specfleet/benchmark/driver.py"
 SIMULATED = [sys.executable, "-m", "vllm_sim"]
 ENVIRONMENT = {**environment(), "PYTHONPATH": str(ROOT / "images/vllm-sim")}
 REQUESTS_PER_SECOND, TOKENS = 20, 64
@@ -99,7 +98,7 @@ def measured(
         )
         (folder / "prompts.jsonl").write_text(built_in_prompts())
         (folder / "plan.json").write_text(json.dumps(plan))
-        command = [sys.executable, str(DRIVER), "--plan", str(folder / "plan.json")]
+        command = [sys.executable, "-m", "specfleet.benchmark.driver", "--plan", str(folder / "plan.json")]
         process = subprocess.Popen(command, env=ENVIRONMENT, stdout=sys.stderr)
         thread = threading.Thread(target=disturb, args=(process.pid,), daemon=True)
         thread.start()

@@ -26,7 +26,6 @@ from e2e.engine.engine import free_port, running
 from e2e.engine.set_up import environment, folder
 from e2e.engine.specs import proposers, read, spec
 
-DRIVER = Path(__file__).parents[2] / "operator/specfleet/benchmark/driver.py"
 PAIRS = 3
 MATRIX: dict[str, Any] = {
     "tiers": [{"name": "low", "requestsPerSecond": 1}, {"name": "peak", "concurrency": 3}],
@@ -100,7 +99,11 @@ def measured(
     )
     (place / "plan.json").write_text(json.dumps(plan))
     begun = datetime.now(UTC)
-    subprocess.run([sys.executable, DRIVER, "--plan", place / "plan.json"], check=True, env=environment())
+    subprocess.run(
+        [sys.executable, "-m", "specfleet.benchmark.driver", "--plan", place / "plan.json"],
+        check=True,
+        env=environment(),
+    )
     report = parse_report((place / "message").read_text())
     assert isinstance(report, DriverReport), report
     return report, begun

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from specfleet.benchmark.capture import MASKS, capture, masked, prompt_of
-from specfleet.benchmark.driver import load_prompts
+from specfleet.benchmark.driver.texts import load_prompts
 from specfleet.cli.main import main
 
 

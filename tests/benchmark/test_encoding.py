@@ -9,8 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from specfleet.api.evidence import RunSummary
 from specfleet.api.status import ArmRole
-from specfleet.benchmark import driver, encoding
-from specfleet.benchmark.harness import VllmBenchServe
+from specfleet.benchmark import encoding
+from specfleet.benchmark.driver import message
+from specfleet.benchmark.driver.bench import Bench
+from specfleet.benchmark.driver.failures import CannotMeasureError
+from specfleet.benchmark.driver.harness import VllmBenchServe
+from specfleet.benchmark.driver.session import Session
 from specfleet.benchmark.result import (
     DriverReport,
     MessageError,
@@ -62,28 +66,22 @@ def a_run(order: int, arm: str, reason: str | None = None, **fields: Any) -> dic
     return {**run, **fields}
 
 
-def session(runs: list[dict[str, Any]], **fields: Any) -> driver.Session:
+def session(runs: list[dict[str, Any]], **fields: Any) -> Session:
     plan = {"arms": {"baseline": {"pod": "llm-base-6f9c-abcde"}, "speculative": {"pod": "llm-spec-7d8e-fghij"}}}
-    return driver.Session(
-        plan=plan, source=[], bench=driver.Bench(VllmBenchServe()), work=Path("."), runs=runs, **fields
-    )
+    return Session(plan=plan, source=[], bench=Bench(VllmBenchServe()), work=Path("."), runs=runs, **fields)
 
 
-def test_driver_and_operator_use_the_same_table() -> None:
-    assert driver.FIELDS == encoding.FIELDS
-    assert driver.SCALE == encoding.SCALE
-    assert driver.MESSAGE_VERSION == encoding.MESSAGE_VERSION
-    assert driver.COMPRESSED_PREFIX == encoding.COMPRESSED_PREFIX
-    assert list(driver.ARMS) == [arm.value for arm in encoding.ARMS]
+def test_both_sides_name_the_arms_in_the_same_order() -> None:
+    assert list(message.ARMS) == [arm.value for arm in encoding.ARMS]
 
 
 def test_every_field_of_a_run_summary_is_transported_or_derived() -> None:
-    assert set(RunSummary.model_fields) - {name for name, _ in encoding.FIELDS} == {"valid", "pod", "agreement_ratio"}
+    assert set(RunSummary.model_fields) - {name for name, _ in message.FIELDS} == {"valid", "pod", "agreement_ratio"}
 
 
 def test_a_run_comes_back_as_it_was_measured() -> None:
     report = parse_report(
-        driver.encode_message(session([a_run(0, "baseline"), a_run(1, "speculative", "ClientLag: 9")]))
+        message.encode_message(session([a_run(0, "baseline"), a_run(1, "speculative", "ClientLag: 9")]))
     )
     assert isinstance(report, DriverReport)
     plain, drafted = report.runs
@@ -112,7 +110,7 @@ optional = st.none() | st.floats(0, 1e5)
                     if kind == "tier"
                     else st.just("chat")
                     if kind == "slice"
-                    else st.sampled_from(driver.ARMS)
+                    else st.sampled_from(message.ARMS)
                     if kind == "arm"
                     else st.none() | st.text(max_size=150)
                     if kind == "text"
@@ -122,7 +120,7 @@ optional = st.none() | st.floats(0, 1e5)
                     if kind == "int"
                     else optional
                 )
-                for name, kind in driver.FIELDS
+                for name, kind in message.FIELDS
                 if name not in ("requests_per_second",)
             }
         ),
@@ -131,8 +129,8 @@ optional = st.none() | st.floats(0, 1e5)
 )
 def test_runs_of_any_content_fit_or_say_that_they_do_not(runs: list[dict[str, Any]]) -> None:
     try:
-        text = driver.encode_message(session(runs))
-    except driver.CannotMeasureError:
+        text = message.encode_message(session(runs))
+    except CannotMeasureError:
         return
     assert len(text.encode()) <= 4096
     report = parse_report(text)
@@ -159,7 +157,7 @@ def test_a_pair_of_a_realistic_size_fits_with_its_probes(count: int) -> None:
         for i in range(count)
     ]
     texts = {name: ["abcd"] * 16 for name in ("baseline", "baseline-again", "speculative")}
-    text = driver.encode_message(session(runs, texts=texts, requests={"min_p": [200, 400]}))
+    text = message.encode_message(session(runs, texts=texts, requests={"min_p": [200, 400]}))
     assert len(text.encode()) <= 4096
     report = parse_report(text)
     assert isinstance(report, DriverReport)
@@ -169,7 +167,7 @@ def test_a_pair_of_a_realistic_size_fits_with_its_probes(count: int) -> None:
         assert report.runs[0].accepted_per_position
 
 
-GOOD = driver.encode_message(session([a_run(0, "baseline")]))
+GOOD = message.encode_message(session([a_run(0, "baseline")]))
 
 
 @pytest.mark.parametrize(

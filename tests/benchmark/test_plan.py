@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole
-from specfleet.benchmark.harness import HARNESSES
+from specfleet.benchmark.driver.harness import HARNESSES
 from specfleet.benchmark.plan import (
+    DRIVER,
     ArmTarget,
     PlanError,
     build_plan,
@@ -135,11 +136,12 @@ def test_the_built_in_prompts_are_prose_code_and_questions() -> None:
 
 
 def test_what_is_mounted_runs_without_the_package_and_without_any_other(tmp_path: Path) -> None:
+    (tmp_path / DRIVER).mkdir()
     for name, text in driver_sources().items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / DRIVER / name).write_text(text)
     # -S: no site-packages, so neither specfleet nor what it needs can be imported.
-    command = [sys.executable, "-S", str(tmp_path / "driver.py"), "--plan", str(tmp_path / "plan.json")]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, env={})
+    command = [sys.executable, "-S", "-m", DRIVER, "--plan", str(tmp_path / "plan.json")]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, env={}, cwd=tmp_path)
     assert (answer.returncode, answer.stderr) == (2, "")
     assert "plan.json" in answer.stdout
 

@@ -4,8 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from specfleet.benchmark import driver
-from specfleet.benchmark.harness import VllmBenchServe
+from specfleet.benchmark.driver.bench import Bench
+from specfleet.benchmark.driver.harness import VllmBenchServe
+from specfleet.benchmark.driver.message import encode_message
+from specfleet.benchmark.driver.pair import set_capacity
+from specfleet.benchmark.driver.session import Session
 
 from tests.benchmark.test_encoding import a_run
 
@@ -18,10 +21,10 @@ def measured(speeds: Mapping[str, Speed]) -> Callable[[dict[str, Any]], str]:
 
     def drive(plan: dict[str, Any]) -> str:
         runs = [_run(plan, run, speeds) for run in plan["runs"]]
-        session = driver.Session(plan=plan, source=[], bench=driver.Bench(VllmBenchServe()), work=Path(), runs=runs)
+        session = Session(plan=plan, source=[], bench=Bench(VllmBenchServe()), work=Path(), runs=runs)
         if plan["purpose"] == "Capacity":
-            driver.set_capacity(session)
-        return driver.encode_message(session)
+            set_capacity(session)
+        return encode_message(session)
 
     return drive
 

@@ -1,8 +1,4 @@
-"""Reads back the compact rows that the driver leaves in its termination message.
-
-The driver is mounted alone into the engine image and imports nothing of this package, so the table is written twice;
-tests/benchmark/test_encoding.py holds the two together.
-"""
+"""Reads back the compact rows that the driver leaves in its termination message, by the driver's own table."""
 
 import base64
 import binascii
@@ -13,49 +9,9 @@ from typing import Any
 
 from specfleet.api.evidence import RunSummary
 from specfleet.api.status import ArmRole
+from specfleet.benchmark.driver.message import COMPRESSED_PREFIX, FIELDS, SCALE
 
-MESSAGE_VERSION = 1
-COMPRESSED_PREFIX = "z1:"
 ARMS = (ArmRole.BASELINE, ArmRole.SPECULATIVE)
-SCALE = {"int": 1, "milli": 1000, "micro": 1_000_000}
-
-FIELDS: tuple[tuple[str, str], ...] = (
-    ("arm", "arm"),
-    ("tier", "tier"),
-    ("slice", "slice"),
-    ("order", "int"),
-    ("invalid_reason", "text"),
-    ("started", "int"),
-    ("duration_seconds", "milli"),
-    ("planned_requests", "int"),
-    ("completed_requests", "int"),
-    ("failed_requests", "int"),
-    ("requests_per_second", "milli"),
-    ("concurrency", "int"),
-    ("completed_requests_per_second", "milli"),
-    ("prompt_tokens", "int"),
-    ("output_tokens", "int"),
-    ("output_tokens_per_second", "milli"),
-    ("tpot_mean_seconds", "micro"),
-    ("tpot_p95_seconds", "micro"),
-    ("ttft_mean_seconds", "micro"),
-    ("ttft_p95_seconds", "micro"),
-    ("e2e_mean_seconds", "micro"),
-    ("stall_p95_seconds", "micro"),
-    ("ttft_over_slo_share", "micro"),
-    ("tpot_over_slo_share", "micro"),
-    ("client_lag_p99_seconds", "micro"),
-    ("drafts", "int"),
-    ("draft_tokens", "int"),
-    ("accepted_tokens", "int"),
-    ("accepted_per_position", "list"),
-    ("engine_tpot_seconds", "micro"),
-    ("preemptions", "int"),
-    ("kv_cache_peak_ratio", "micro"),
-    ("queue_time_mean_seconds", "micro"),
-    ("client_errors", "int"),
-    ("server_errors", "int"),
-)
 _REQUIRED = frozenset(name for name, field in RunSummary.model_fields.items() if field.is_required())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from specfleet.api.benchmark import BenchmarkSpec, LoadTier, TrafficSlice
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole
-from specfleet.benchmark.harness import VllmBenchServe
+from specfleet.benchmark.driver.harness import VllmBenchServe
 
 PLAN_VERSION = 1
 MAX_RUNS_PER_JOB = 32
@@ -29,10 +29,10 @@ CLIENT_LAG_MEAN_LIMIT_SECONDS = 0.01
 """Half of the TTFT difference that counts (decide.evidence_guards.TTFT_FLOOR_SECONDS)."""
 LITTLE_LAW_TOLERANCE_RATIO = 0.05
 MOUNT = "/specfleet"
-DRIVER_FILE = "driver.py"
-DRIVER_FILES = (DRIVER_FILE, "harness.py", "prepared.py")
+DRIVER = "driver"
+"""Name of the driver's package below MOUNT."""
 HARNESS = VllmBenchServe.name
-"""The load generator of every plan; harness.py has the port for others."""
+"""The load generator of every plan; driver/harness.py has the port for others."""
 PLAN_FILE = "plan.json"
 PROMPTS_FILE = "prompts.jsonl"
 
@@ -170,8 +170,13 @@ def built_in_prompts() -> str:
 
 
 def driver_sources() -> dict[str, str]:
-    """Text of the files that the Job's pod runs, by file name, for its ConfigMap."""
-    return {name: (files("specfleet.benchmark") / name).read_text(encoding="utf-8") for name in DRIVER_FILES}
+    """Text of the modules that the Job's pod runs, by file name, for its ConfigMap."""
+    folder = files("specfleet.benchmark.driver")
+    return {
+        one.name: one.read_text(encoding="utf-8")
+        for one in sorted(folder.iterdir(), key=lambda one: one.name)
+        if one.name.endswith(".py")
+    }
 
 
 def _cells(benchmark: BenchmarkSpec, cells: Sequence[Cell] | None) -> tuple[Cell, ...]:

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from specfleet.api.evidence import BenchmarkEvidenceSpec, RequestProbe, RunSummary
 from specfleet.api.status import ArmRole
-from specfleet.benchmark.encoding import ARMS, MESSAGE_VERSION, decode_run, unpack
+from specfleet.benchmark.driver.message import MESSAGE_VERSION
+from specfleet.benchmark.encoding import ARMS, decode_run, unpack
 
 MESSAGE_LIMIT_BYTES = 4096
 _HASH_CHARACTERS = 4

@@ -7,6 +7,7 @@ from specfleet.api import labels, names
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.benchmark import plan as benchmark_plan
+from specfleet.benchmark.plan import PLAN_FILE, PROMPTS_FILE
 from specfleet.decide.plan import JobIntent
 from specfleet.engine.environment import engine_environment
 from specfleet.engine.mounts import readable_elsewhere
@@ -23,6 +24,8 @@ OWN_ENVIRONMENT = {
 }
 """What the driver needs, whatever the engine is given: a home that it may write, and no GPU (the engine's image asks
 for all of them by its own environment)."""
+KEEPS_OUT_OF_FOLDERS = "PYTHONSAFEPATH"
+"""With it Python would not find the driver in its own folder."""
 LIMITS = {"cpu": "4", "memory": "8Gi"}
 """Far above what a client takes, so that none is slowed; a namespace whose quota counts limits refuses pods without."""
 HUB_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
@@ -45,8 +48,8 @@ def config_map(
         "immutable": True,
         "data": {
             **benchmark_plan.driver_sources(),
-            benchmark_plan.PLAN_FILE: json.dumps(plan, sort_keys=True),
-            benchmark_plan.PROMPTS_FILE: prompts,
+            PLAN_FILE: json.dumps(plan, sort_keys=True),
+            PROMPTS_FILE: prompts,
         },
     }
 
@@ -72,12 +75,9 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
             {
                 "name": CONTAINER,
                 "image": owner.spec.engine.image,
-                "command": [
-                    "python3",
-                    f"{benchmark_plan.MOUNT}/{benchmark_plan.DRIVER_FILE}",
-                    "--plan",
-                    f"{benchmark_plan.MOUNT}/{benchmark_plan.PLAN_FILE}",
-                ],
+                # The driver is the package of that name in this folder.
+                "workingDir": benchmark_plan.MOUNT,
+                "command": ["python3", "-m", benchmark_plan.DRIVER, "--plan", f"{benchmark_plan.MOUNT}/{PLAN_FILE}"],
                 "env": _environment(owner.spec),
                 "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}, "limits": LIMITS},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -85,7 +85,7 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
             }
         ],
         "volumes": [
-            {"name": "driver", "configMap": {"name": name}},
+            {"name": "driver", "configMap": {"name": name, "items": _places()}},
             {"name": "scratch", "emptyDir": {}},
             *[volume for volume in template.volumes if volume.get("name") in {one["name"] for one in mounts}],
         ],
@@ -110,6 +110,12 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
     }
 
 
+def _places() -> list[RawObject]:
+    """core/v1 KeyToPath list: a ConfigMap has no folders, a package is one."""
+    package = [{"key": name, "path": f"{benchmark_plan.DRIVER}/{name}"} for name in benchmark_plan.driver_sources()]
+    return [*package, *({"key": name, "path": name} for name in (PLAN_FILE, PROMPTS_FILE))]
+
+
 def tolerations(spec: DeploymentSpec) -> list[RawObject]:
     """The engine's own, and those of the taints that clusters put on GPU nodes under the resource's own name: pods that
     ask for it are let in (ExtendedResourceToleration), and a pod beside the engines is not asking."""
@@ -124,7 +130,7 @@ def tolerations(spec: DeploymentSpec) -> list[RawObject]:
 def _environment(spec: DeploymentSpec) -> list[RawObject]:
     """core/v1 EnvVar list: the engine's own (tokens, caches, proxies), except what would break the driver or take a GPU
     from an arm."""
-    listed = [one for one in engine_environment(spec) if one["name"] not in OWN_ENVIRONMENT]
+    listed = [one for one in engine_environment(spec) if one["name"] not in {*OWN_ENVIRONMENT, KEEPS_OUT_OF_FOLDERS}]
     return [*listed, *({"name": name, "value": value} for name, value in OWN_ENVIRONMENT.items())]
 
 

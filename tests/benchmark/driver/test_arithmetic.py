@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specfleet.benchmark import driver, harness
+from specfleet.benchmark.driver import counters, harness, probes, summary, texts, validity, warming
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -18,17 +18,17 @@ def recorded(name: str) -> dict[str, Any]:
     return json.loads((RECORDED / f"bench-{name}.json").read_text())
 
 
-def scraped(name: str) -> driver.Counters:
-    return driver.parse_metrics((RECORDED / f"{name}.prom").read_text())
+def scraped(name: str) -> counters.Counters:
+    return counters.parse_metrics((RECORDED / f"{name}.prom").read_text())
 
 
 @pytest.mark.parametrize("name", ["none", "draft-bad"])
 def test_the_send_times_of_a_real_run_are_the_reconstructed_ones(name: str) -> None:
     bench = recorded(name)
     intended = harness.intended_delays(bench["seed"], bench["num_prompts"], bench["request_rate"])
-    lags = driver.send_lags(bench["start_times"], intended)
+    lags = summary.send_lags(bench["start_times"], intended)
     assert lags is not None
-    assert driver.quantile(lags, 0.5) < 0.002
+    assert summary.quantile(lags, 0.5) < 0.002
     assert max(lags) < 0.05
 
 
@@ -42,14 +42,14 @@ def test_intended_times_are_numpys_for_every_seed(seed: int, count: int, rate: f
 
 def test_another_seed_does_not_explain_the_recorded_send_times() -> None:
     bench = recorded("none")
-    lags = driver.send_lags(bench["start_times"], harness.intended_delays(8, 30, 5.0))
+    lags = summary.send_lags(bench["start_times"], harness.intended_delays(8, 30, 5.0))
     assert lags is not None
-    assert driver.quantile(lags, 0.99) > 0.2
+    assert summary.quantile(lags, 0.99) > 0.2
 
 
 def test_without_start_times_the_lag_is_unknown() -> None:
-    assert driver.send_lags([], [0.1]) is None
-    assert driver.send_lags([0.0, 1.0], [0.1, 0.2]) is None
+    assert summary.send_lags([], [0.1]) is None
+    assert summary.send_lags([0.0, 1.0], [0.1, 0.2]) is None
 
 
 def summary_of(name: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def summary_of(name: str) -> dict[str, Any]:
     run = {"requests_per_second": bench["request_rate"], "requests": bench["num_prompts"], "seed": bench["seed"]}
     vllm = harness.VllmBenchServe()
     slo = {"tpot_slo_seconds": 0.01, "ttft_slo_seconds": None}
-    return driver.summarise(vllm.record(bench), vllm.intended_delays(run), slo)
+    return summary.summarise(vllm.record(bench), vllm.intended_delays(run), slo)
 
 
 def test_the_summary_of_a_real_run_agrees_with_the_benchs_own_figures() -> None:
@@ -75,39 +75,39 @@ def test_the_summary_of_a_real_run_agrees_with_the_benchs_own_figures() -> None:
 
 
 def test_a_real_engines_counters_give_its_exact_time_per_output_token() -> None:
-    delta = driver.difference(scraped("draft-bad-before"), scraped("draft-bad-after"))
+    delta = counters.difference(scraped("draft-bad-before"), scraped("draft-bad-after"))
     assert delta.reset is None
     assert delta.finished > 0
     tokens = delta.count("request_generation_tokens_sum") - delta.count("request_generation_tokens_count")
-    seconds = driver.decode_seconds_per_token(delta)
+    seconds = counters.decode_seconds_per_token(delta)
     assert seconds == pytest.approx(delta.values["request_decode_time_seconds_sum"] / tokens)
     assert delta.count("spec_decode_num_draft_tokens") == 3 * delta.count("spec_decode_num_drafts")
     assert sum(delta.per_position.values()) == delta.count("spec_decode_num_accepted_tokens")
 
 
 def test_a_plain_engine_has_no_drafts_and_its_answers_are_counted_by_status() -> None:
-    delta = driver.difference(scraped("none-before"), scraped("none-after"))
+    delta = counters.difference(scraped("none-before"), scraped("none-after"))
     assert delta.count("spec_decode_num_drafts") == 0
     assert delta.http["2xx"] > 0
 
 
 def test_a_restarted_engine_is_a_reset_and_not_a_number() -> None:
-    before = driver.parse_metrics("process_start_time_seconds 100\nvllm:generation_tokens_total 50\n")
-    after = driver.parse_metrics("process_start_time_seconds 170\nvllm:generation_tokens_total 80\n")
-    assert "started again" in str(driver.difference(before, after).reset)
-    back = driver.parse_metrics("process_start_time_seconds 100\nvllm:generation_tokens_total 20\n")
-    assert "went back" in str(driver.difference(before, back).reset)
+    before = counters.parse_metrics("process_start_time_seconds 100\nvllm:generation_tokens_total 50\n")
+    after = counters.parse_metrics("process_start_time_seconds 170\nvllm:generation_tokens_total 80\n")
+    assert "started again" in str(counters.difference(before, after).reset)
+    back = counters.parse_metrics("process_start_time_seconds 100\nvllm:generation_tokens_total 20\n")
+    assert "went back" in str(counters.difference(before, back).reset)
 
 
 def test_nan_and_infinite_samples_are_no_data() -> None:
-    counters = driver.parse_metrics('vllm:num_requests_waiting{engine="0"} NaN\nvllm:kv_cache_usage_perc +Inf\n')
-    assert counters.get("num_requests_waiting") is None
-    assert counters.get("kv_cache_usage_perc") is None
+    found = counters.parse_metrics('vllm:num_requests_waiting{engine="0"} NaN\nvllm:kv_cache_usage_perc +Inf\n')
+    assert found.get("num_requests_waiting") is None
+    assert found.get("kv_cache_usage_perc") is None
 
 
 def test_labels_with_escapes_and_braces_are_read() -> None:
     line = 'http_requests_total{handler="/v1/completions",note="a\\"}b",status="4xx"} 3.0\n'
-    assert driver.parse_metrics(line).http == {"4xx": 3.0}
+    assert counters.parse_metrics(line).http == {"4xx": 3.0}
 
 
 PLAN = {
@@ -138,8 +138,8 @@ RAN = {
 
 def reason(summary: dict[str, Any] | None = None, counted: dict[str, float] | None = None, **delta: Any) -> str | None:
     run = {"requests": 20, "requests_per_second": 4.0}
-    found = driver.Delta(delta.get("reset"), {**RAN, **(counted or {})}, {}, {})
-    return driver.invalid_reason(PLAN, run, {**GOOD, **(summary or {})}, found, delta.get("waiting", []))
+    found = counters.Delta(delta.get("reset"), {**RAN, **(counted or {})}, {}, {})
+    return validity.invalid_reason(PLAN, run, {**GOOD, **(summary or {})}, found, delta.get("waiting", []))
 
 
 def test_a_clean_run_is_valid() -> None:
@@ -179,9 +179,9 @@ def test_a_restart_is_reported_before_what_follows_from_it() -> None:
 def test_a_queue_that_grows_is_oversaturated_and_one_that_is_merely_long_is_not() -> None:
     growing = [(float(i), 0.05 + 0.2 * i) for i in range(20)]
     steady = [(float(i), 2.0 + 0.1 * (i % 3)) for i in range(20)]
-    assert driver.grows(growing, [(1.0, 4.0)])
-    assert not driver.grows(steady, [(1.0, 4.0)])
-    assert not driver.grows(growing, [(1.0, 0.0)])
+    assert validity.grows(growing, [(1.0, 4.0)])
+    assert not validity.grows(steady, [(1.0, 4.0)])
+    assert not validity.grows(growing, [(1.0, 0.0)])
 
 
 SOURCE = [{"prompt": f"text {i} " * 30, "slice": None} for i in range(5)] + [{"prompt": "own", "slice": "mine"}]
@@ -190,39 +190,39 @@ SOURCE = [{"prompt": f"text {i} " * 30, "slice": None} for i in range(5)] + [{"p
 @settings(deadline=None)
 @given(st.integers(1, 40), st.integers(8, 600), st.floats(1.5, 6))
 def test_prompts_have_the_length_that_was_asked_for_and_no_common_start(count: int, tokens: int, ratio: float) -> None:
-    prompts = driver.build_prompts(SOURCE, "chat", count, tokens, ratio, "seed")
+    prompts = texts.build_prompts(SOURCE, "chat", count, tokens, ratio, "seed")
     assert len(prompts) == count
     assert len({prompt[:10] for prompt in prompts}) == count
     assert all(abs(len(prompt) - max(tokens * ratio, 27)) <= 12 for prompt in prompts)
 
 
 def test_the_same_seed_gives_both_arms_the_same_prompts_and_another_run_different_ones() -> None:
-    one = driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
-    assert one == driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
-    other = driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "b")
+    one = texts.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
+    assert one == texts.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
+    other = texts.build_prompts(SOURCE, "chat", 10, 100, 4.0, "b")
     assert not {prompt[:10] for prompt in one} & {prompt[:10] for prompt in other}
 
 
 def test_a_repeated_run_has_the_same_texts_behind_other_starts() -> None:
-    first = driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
-    again = driver.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a", attempt=1)
+    first = texts.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a")
+    again = texts.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a", attempt=1)
     assert [prompt[11:] for prompt in first] == [prompt[11:] for prompt in again]
     assert not {prompt[:10] for prompt in first} & {prompt[:10] for prompt in again}
 
 
 def test_prompts_labelled_with_the_slice_are_used_whole() -> None:
-    assert all(prompt.endswith("] own") for prompt in driver.build_prompts(SOURCE, "mine", 3, 500, 4.0, "a"))
+    assert all(prompt.endswith("] own") for prompt in texts.build_prompts(SOURCE, "mine", 3, 500, 4.0, "a"))
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0, 1))
 def test_quantiles_are_numpys(values: list[float], share: float) -> None:
-    assert driver.quantile(values, share) == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-9)
+    assert summary.quantile(values, share) == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-9)
 
 
 def test_a_quantile_of_nothing_is_none() -> None:
-    assert driver.quantile([], 0.5) is None
-    assert not math.isnan(driver.quantile([1.0], 0.99) or 0.0)
+    assert summary.quantile([], 0.5) is None
+    assert not math.isnan(summary.quantile([1.0], 0.99) or 0.0)
 
 
 CALL = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": '{"city": "Oslo"}'}}]}}]}
@@ -244,7 +244,7 @@ CUT = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": '{"cit
     ],
 )
 def test_an_answer_that_breaks_its_own_request_is_not_taken_for_one(expect: Any, answer: Any, kept: bool) -> None:
-    assert driver.as_asked(expect, answer) is kept
+    assert probes.as_asked(expect, answer) is kept
 
 
 @pytest.mark.parametrize(
@@ -267,14 +267,14 @@ def test_the_warm_up_goes_on_until_two_parts_agree_and_ends_at_three_times_what_
         return 30, words[5]
 
     speeds = iter(seen)
-    monkeypatch.setattr(driver, "_load", load)
-    monkeypatch.setattr(driver, "scrape", lambda url: driver.Counters(None, {}, {}, {}))
-    monkeypatch.setattr(driver, "decode_seconds_per_token", lambda delta: next(speeds))
+    monkeypatch.setattr(warming, "_load", load)
+    monkeypatch.setattr(warming, "scrape", lambda url: counters.Counters(None, {}, {}, {}))
+    monkeypatch.setattr(warming, "decode_seconds_per_token", lambda delta: next(speeds))
     run = {"warmup_seconds": 10, "concurrency": 4}
-    rate = driver.warm_up({}, {"url": "http://nowhere"}, run, ["a"], lambda: None)
+    rate = warming.warm_up({}, {"url": "http://nowhere"}, run, ["a"], lambda: None)
     assert lasted == [5.0] * parts
     assert rate == 6.0
 
 
 def test_without_a_warm_up_nothing_is_sent() -> None:
-    assert driver.warm_up({}, {"url": "http://nowhere"}, {"warmup_seconds": 0}, ["a"], lambda: None) is None
+    assert warming.warm_up({}, {"url": "http://nowhere"}, {"warmup_seconds": 0}, ["a"], lambda: None) is None

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from specfleet.benchmark.prepared import Prepared, PreparedError, interpreter
+from specfleet.benchmark.driver.prepared import Prepared, PreparedError, interpreter
 
 SECONDS = 30.0
 SCRIPT = '''#!{python}

@@ -1,10 +1,10 @@
 """The port behind which a load generator ("harness") runs, and the one behind it: `vllm bench serve`.
 
-Standard library only: it is mounted beside driver.py into the engine image. Another one (aiperf, guidellm) is a class
-with the members of Harness, an entry in HARNESSES, and its name in benchmark/plan.py; docs/evidence.md tells the steps.
+Another one (aiperf, guidellm) is a class with the members of Harness, an entry in HARNESSES, and its name in
+benchmark/plan.py; docs/evidence.md tells the steps.
 
 A harness sends requests and says when it sent and what came back. Whether a run counts is the driver's business: it
-compares with the pod's own counters, whatever the harness says of itself (driver.invalid_reason).
+compares with the pod's own counters, whatever the harness says of itself (validity.py).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Runs a Python command again and again with its imports done once. Standard library only: mounted beside driver.py.
+"""Runs a Python command again and again with its imports done once.
 
 `vllm bench serve` imports torch and transformers for 10 to 20 s before it sends its first request (0.32, a core of its
 own). A pair starts it once per run, and both arms' GPUs stand idle meanwhile: minutes of a matrix of twelve runs. A
@@ -205,6 +205,6 @@ def _become(script: str, words: Sequence[str], log: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    # This file's folder holds driver.py and others; a script that is run has its own folder in front.
+    # This file's folder holds the driver's modules; a script that is run has its own folder in front.
     sys.path[0] = str(Path(sys.argv[1]).parent)
     sys.exit(serve(sys.argv[1], sys.argv[2:]))

@@ -13,8 +13,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from specfleet.benchmark import driver
-from specfleet.benchmark.harness import HARNESSES, ClientRecord, Json
+from specfleet.benchmark.driver import __main__ as driver
+from specfleet.benchmark.driver.harness import HARNESSES, ClientRecord, Json
 
 
 class Even:

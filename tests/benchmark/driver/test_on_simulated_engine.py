@@ -24,8 +24,7 @@ from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts
 from specfleet.benchmark.result import DriverReport, parse_report
 from specfleet.decide.evidence import judge, quantity_of
 
-ROOT = Path(__file__).parents[2]
-DRIVER = ROOT / "operator/specfleet/benchmark/driver.py"
+ROOT = Path(__file__).parents[3]
 OTHER = Path(__file__).with_name("other_harness.py")
 VLLM = [sys.executable, "-m", "vllm_sim"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "images/vllm-sim"), "VLLM_SIM_PROFILE": '{"time_scale": 2.0}'}
@@ -116,7 +115,7 @@ class Job:
     folder: Path
     plan: dict[str, Any]
     process: "subprocess.Popen[bytes] | None" = None
-    program: tuple[str, ...] = (str(DRIVER),)
+    program: tuple[str, ...] = ("-m", "specfleet.benchmark.driver")
     variables: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -527,7 +526,7 @@ def test_a_pod_that_does_not_answer_is_no_measurement(tmp_path: Path) -> None:
 def test_an_unusable_plan_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(text)
     answer = subprocess.run(
-        [sys.executable, str(DRIVER), "--plan", str(tmp_path / "plan.json")],
+        [sys.executable, "-m", "specfleet.benchmark.driver", "--plan", str(tmp_path / "plan.json")],
         capture_output=True,
         text=True,
         check=False,

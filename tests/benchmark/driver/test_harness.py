@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from specfleet.benchmark.harness import VllmBenchServe
+from specfleet.benchmark.driver.harness import VllmBenchServe
 
 READS = """
 import sys, pandas
