@@ -21,8 +21,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from e2e.engine.make_models import VOCABULARY, save, tokenizer
 
 LAYERS, HIDDEN, HEAD, POSITIONS = 24, 384, 64, 4096
-"""Deep and narrow: a step is mostly layers, of which the draft has one, and little memory, whose speed differs most from
-machine to machine (with 768 a token took 31 ms on one of two cores, and 120 on another)."""
+"""Deep and narrow: a step is mostly layers, of which the draft has one, and little memory, whose speed differs most
+from machine to machine (with 768 a token took 31 ms on one of two cores, and 120 on another)."""
 EPSILON = 0.008
 CIRCLE = 8
 NOISE = {"draft": 0.0, "draft-worn": 0.05, "draft-lost": 0.2}
