@@ -97,6 +97,17 @@ def test_a_run_ends_when_its_driver_is_told_to_stop(tmp_path: Path) -> None:
         assert gone(int((tmp_path / "pid").read_text()))
 
 
+def test_a_run_that_is_stopped_as_it_begins_leaves_nothing_behind_for_the_next_one(tmp_path: Path) -> None:
+    def stop_at_once() -> None:
+        raise KeyboardInterrupt
+
+    with prepared(tmp_path) as (made, command):
+        assert made.run([*command, "0"], tmp_path / "log", SECONDS, never) == 0
+        with pytest.raises(KeyboardInterrupt):
+            made.run([*command, "sleep"], tmp_path / "log", SECONDS, stop_at_once)
+        assert made.run([*command, "6"], tmp_path / "log", SECONDS, never) == 6
+
+
 def no_help(folder: Path) -> None:
     with prepared(folder, help_code=2) as (made, command):
         made.run([*command, "0"], folder / "log", SECONDS, never)

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 READY_SECONDS = 300.0
 """An import that takes longer hangs; the cold page cache of a large image was seen to take 40 s."""
-KILLED_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 
 Json = dict[str, Any]
@@ -98,7 +98,11 @@ class Prepared:
         except OSError as error:
             raise PreparedError(f"the prepared command is gone: {error}") from error
         ends = time.monotonic() + timeout_seconds
-        child = int(self._answer(ends, check)["pid"])
+        try:
+            # Not interrupted: a fork that nobody knows would go on for ever.
+            child = int(self._answer(time.monotonic() + ANSWER_SECONDS, lambda: None)["pid"])
+        except TimeoutError:
+            raise PreparedError(f"it has not forked in {ANSWER_SECONDS:.0f} s") from None
         code: int | None = None
         try:
             code = int(self._answer(ends, check)["code"])
@@ -109,8 +113,15 @@ class Prepared:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, signal.SIGKILL)
             if code is None:
-                self._answer(time.monotonic() + KILLED_SECONDS, lambda: None)
+                self._bury(child)
         return code
+
+    def _bury(self, child: int) -> None:
+        """End a fork that may not lead its group yet, and take its end out of the answers."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
+        with suppress(TimeoutError, PreparedError):
+            self._answer(time.monotonic() + ANSWER_SECONDS, lambda: None)
 
     def end(self) -> None:
         """End the process with the imports; its forks have groups of their own."""
