@@ -154,7 +154,9 @@ def _buildah_bud(build: ImageBuild, name: str, archive: Path) -> None:
     images_dir().mkdir(parents=True, exist_ok=True)
     (cache_dir() / "log").mkdir(exist_ok=True)
     _provide_bases(build)
-    options: list[str | Path] = ["--isolation", "chroot", "--pull-never", "--layers", "-t", name, "-f", build.file]
+    options: list[str | Path] = ["--isolation", "chroot", "--pull-never", "-t", name, "-f", build.file]
+    # buildah 1.28 takes the cached layer of an ENV line, whatever the arguments are that it is made of.
+    options.append(f"--layers={'false' if build.arguments else 'true'}")
     for context, path in build.contexts.items():
         options += ["--build-context", f"{context}={path}"]
     for argument, value in build.arguments.items():
