@@ -167,6 +167,17 @@ def test_a_change_that_matters_changes_the_fingerprint_and_is_named(changes: dic
     assert words in (fairness(before, after) or "")
 
 
+def test_a_long_value_is_told_where_it_differs() -> None:
+    before, after = arm_of(), arm_of({"guardrails.tpotSloSeconds": 0.0137})
+    said = describe_difference(before.fingerprint_inputs, after.fingerprint_inputs)
+    assert "0.0137" in said
+    assert len(said) < 250
+    older = arm_of({"engine.version": "0.31.0", "engine.image": "vllm/vllm-openai:v0.31.0"})
+    upgrade = describe_difference(older.fingerprint_inputs, before.fingerprint_inputs)
+    assert "engine 0.31.0 -> 0.32.0" in upgrade
+    assert len(upgrade) < 250
+
+
 CHANGES_THAT_DO_NOT_MATTER: dict[str, dict[str, Any]] = {
     "replicas": {"replicas": 8},
     "extra replicas": {"capacity.maxExtraReplicas": 4},

@@ -7,8 +7,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 
 LENGTH = 12
+LONGEST = 90
+CONTEXT = 20
+"""Characters of a value that are told, and of what precedes a difference."""
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 NONE = "none"
@@ -42,7 +46,15 @@ def describe_difference(before: Mapping[str, str], after: Mapping[str, str]) -> 
 def _pair(before: str, after: str) -> str:
     short = _shorten(before), _shorten(after)
     left, right = short if short[0] != short[1] else (before, after)
-    return f"{left} -> {right}"
+    # Long values (histogram buckets, JSON) are told where they differ: the line stands in Events and in alerts.
+    same = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(left, right, strict=False)))
+    begin = max(0, same - CONTEXT) if max(len(left), len(right)) > LONGEST else 0
+    return f"{_piece(left, begin)} -> {_piece(right, begin)}"
+
+
+def _piece(text: str, begin: int) -> str:
+    end = begin + LONGEST
+    return f"{'...' if begin else ''}{text[begin:end]}{'...' if end < len(text) else ''}"
 
 
 def _shorten(value: str) -> str:
