@@ -91,7 +91,8 @@ def _measured(turn: Turn) -> None:
     passed = True if measuring_proposers else screened(turn)
     change = turn.status.change
     if passed and proposers_measured(turn):
-        turn.decide("TryRevision", "RevisionProven", "the changed engine answers as asked; its canary starts")
+        said = "the changed engine answers as asked and was not found worse than what serves; its canary decides"
+        turn.decide("TryRevision", "NotFoundWorse", said)
         turn.enter(
             Phase.CANARY,
             "RevisionTrial",
