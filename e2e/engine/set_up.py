@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements.txt"
 SUFFIX_PACKAGE = "arctic-inference==0.1.1"
 """What the method suffix needs. It lies beside the environment, so that its absence can be tested too."""
+ARCHITECTURES = ("LlamaForCausalLM", "EagleLlamaForCausalLM", "LlamaForCausalLMEagle3", "MedusaModel")
+"""Of the models that make_models and make_deep_models write."""
 
 
 def folder() -> Path:
@@ -64,17 +66,25 @@ def set_up() -> None:
     give_name(_packages())
     subprocess.run([*install, "--target", suffix_folder(), SUFFIX_PACKAGE], check=True)
     subprocess.run([python(), "-c", "import torch; assert not torch.cuda.is_available()"], check=True)
-    compile_packages()
+    prepare_for_pods(_packages(), folder())
     stamp.write_text(wanted)
     print(f"installed: {folder()}")
 
 
-def compile_packages() -> None:
-    """Compile every module once: pods mount the folder read-only, and without this each engine and each client of a
-    benchmark would compile thousands of them again at its start (20 s of a core)."""
-    clean = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+def prepare_for_pods(packages: Path, place: Path) -> None:
+    """Do once what every engine and every client of a benchmark would do again at its start, because pods mount the
+    folder read-only: compile thousands of modules (20 s of a core), and ask another process, which imports all of vLLM
+    again, what the class of a model can do (another 20 s; `place`/cache is to be VLLM_CACHE_ROOT)."""
+    clean = {key: value for key, value in environment().items() if key != "PYTHONDONTWRITEBYTECODE"}
     # Templates of other Pythons lie among the packages: their errors are no reason to stop.
-    subprocess.run([python(), "-m", "compileall", "-qq", "-j", "0", _packages()], check=False, env=clean)
+    subprocess.run([python(), "-m", "compileall", "-qq", "-j", "0", packages], check=False, env=clean)
+    known = "from vllm.model_executor.models import ModelRegistry as known"
+    ask = f"{known}\nfor name in {ARCHITECTURES}: known.models[name].inspect_model_cls()"
+    own = {**clean, "PYTHONPATH": str(packages), "VLLM_CACHE_ROOT": str(place / "cache")}
+    subprocess.run([python(), "-c", ask], check=True, env=own)
+    # Pods run as another user.
+    for file in (place / "cache").rglob("*"):
+        file.chmod(0o755 if file.is_dir() else 0o644)
 
 
 def _digest() -> str:

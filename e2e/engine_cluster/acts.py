@@ -25,7 +25,7 @@ from e2e.scenarios.stage import LOGS, Stage, performed
 SERVE_SECONDS = 600.0
 BENCHMARK_SECONDS = 1500.0
 CANARY_SECONDS = 600.0
-RATE = 0.6
+RATE = 1.0
 LONG_STREAMS = 1
 _rounds = count(1)
 

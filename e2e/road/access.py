@@ -1,4 +1,8 @@
-"""The cluster as the demo and the scenarios reach it: addresses from e2e.cluster, objects through kubectl."""
+"""The cluster as the demo and the scenarios reach it: addresses from e2e.cluster, objects through its API.
+
+People's acts (apply, patch, delete) go through kubectl, as people do them. Looks, once a second for as long as a
+scenario lasts, do not: a kubectl per look takes a third of a core, and on two cores the arms are measured on those.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,50 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import urllib3
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import new_client_from_config
+from kubernetes.dynamic import DynamicClient
+from kubernetes.dynamic.exceptions import DynamicApiError, NotFoundError
 
 Object = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 FIELD_MANAGER = "specfleet-road"
+READ_SECONDS = 30.0
 NEEDED = ("KUBECONFIG", "KUBECTL", "GATEWAY_URL", "PROMETHEUS_URL")
 
 
 class RoadError(Exception):
     """What went wrong, in words for the person at the terminal."""
+
+
+@cache
+def _client(kubeconfig: str) -> DynamicClient:
+    return DynamicClient(new_client_from_config(kubeconfig))
+
+
+@cache
+def _kind(kubeconfig: str, resource: str) -> Any:
+    """A resource by its name as kubectl takes it: `pods`, `pod` or `deployments.apps`."""
+    name, _, group = resource.partition(".")
+    known = _client(kubeconfig).resources
+    # The core group first: Events are in two.
+    found = sorted(
+        (
+            one
+            for word in ("name", "singular_name")
+            for one in known.search(**{word: name})
+            if one.group == group or not group
+        ),
+        key=lambda one: (one.group != "", not one.preferred),
+    )
+    if not found:
+        raise RoadError(f"the API server knows no {resource}")
+    return found[0]
 
 
 def cluster_command(*words: str) -> list[str]:
@@ -61,17 +98,25 @@ class Access:
         self.kubectl("apply", "--server-side", "--force-conflicts", f"--field-manager={manager}", "-f", "-", stdin=text)
 
     def get(self, resource: str, name: str, namespace: str | None = None) -> Object | None:
-        """One object, or None when it is not there."""
-        where = ["-n", namespace] if namespace else []
-        done = self.kubectl("get", resource, name, *where, "-o", "json", "--ignore-not-found")
-        return json.loads(done.stdout) if done.stdout.strip() else None
+        """One object, or None when it is not there. Raises RoadError."""
+        found = self._read(resource, name=name, namespace=namespace)
+        return found or None
 
     def list(self, resource: str, namespace: str | None = None, selector: str = "") -> list[Object]:
-        """All objects of a kind in a namespace, or in all of them."""
-        where = ["-n", namespace] if namespace else ["-A"]
-        chosen = ["-l", selector] if selector else []
-        found = json.loads(self.kubectl("get", resource, *where, *chosen, "-o", "json").stdout)["items"]
-        return list(found)
+        """All objects of a kind in a namespace, or in all of them. Raises RoadError."""
+        return list(self._read(resource, namespace=namespace, label_selector=selector or None).get("items", []))
+
+    def _read(self, resource: str, **query: str | None) -> Object:
+        asked = {key: value for key, value in query.items() if value is not None}
+        try:
+            kind = _kind(self.kubeconfig, resource)
+            found: Object = _client(self.kubeconfig).get(kind, **asked, _request_timeout=READ_SECONDS).to_dict()
+        except NotFoundError:
+            return {}
+        except (ApiException, DynamicApiError, urllib3.exceptions.HTTPError, OSError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise RoadError(f"reading {resource} of the API server: {first}") from error
+        return found
 
     def prometheus(self, path: str, **parameters: str) -> Any:
         """`data` of one Prometheus API call. Raises RoadError."""

@@ -13,6 +13,7 @@ from e2e.road.access import Access, Object, RoadError
 from e2e.road.example import RESOURCE, Place
 
 WEIGHTS_ANNOTATION = "specfleet.dev/weights"
+LOOKED_AT = (RESOURCE, "httproutes.gateway.networking.k8s.io", "deployments.apps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,7 @@ class Recorder:
 
     def look(self) -> None:
         """One look."""
-        kinds = f"{RESOURCE},httproutes.gateway.networking.k8s.io,deployments.apps"
-        found = self.access.list(kinds, self.place.namespace)
-        mine = [one for one in found if self._is_mine(one)]
+        mine = [one for kind in LOOKED_AT for one in self.access.list(kind, self.place.namespace) if self._is_mine(one)]
         body = next((one for one in mine if one["kind"] == "SpeculativeDeployment"), None)
         if body is None:
             return

@@ -276,5 +276,26 @@ def test_the_warm_up_goes_on_until_two_parts_agree_and_ends_at_three_times_what_
     assert rate == 6.0
 
 
+def test_a_warm_up_whose_requests_outlast_its_parts_ends_at_three_times_what_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    parts: list[float] = []
+
+    def load(*words: Any) -> tuple[int, float]:
+        now[0] += 18.0
+        parts.append(now[0])
+        return 8, 18.0
+
+    speeds = iter([40.0, 30.0, 22.0, 16.0, 12.0, 9.0])
+    monkeypatch.setattr(warming, "_load", load)
+    monkeypatch.setattr(warming, "scrape", lambda url: counters.Counters(None, {}, {}, {}))
+    monkeypatch.setattr(warming, "decode_seconds_per_token", lambda delta: next(speeds))
+    monkeypatch.setattr(warming.time, "monotonic", lambda: now[0])
+    run = {"warmup_seconds": 10, "concurrency": 8}
+    assert warming.warm_up({}, {"url": "http://nowhere"}, run, ["a"], lambda: None) == pytest.approx(8 / 18)
+    assert len(parts) == 2
+
+
 def test_without_a_warm_up_nothing_is_sent() -> None:
     assert warming.warm_up({}, {"url": "http://nowhere"}, {"warmup_seconds": 0}, ["a"], lambda: None) is None

@@ -12,7 +12,9 @@ from .summary import Run
 
 
 def warm_up(plan: Json, arm: Json, run: Run, prompts: Sequence[str], check: Callable[[], None]) -> float | None:
-    """Load until the engine's TPOT is flat, at least warmup_seconds and at most three times that.
+    """Load until the engine's TPOT is flat, at least warmup_seconds, with no part begun after three times that.
+
+    A part of half of it lasts until its requests are answered: with long answers two parts can be all there is time for.
 
     Returns the completed requests/s of the last part (the estimate that sizes a capacity run), None without warm-up.
     """
@@ -22,7 +24,10 @@ def warm_up(plan: Json, arm: Json, run: Run, prompts: Sequence[str], check: Call
     workers = min(run.get("concurrency") or 4, 64)
     previous: float | None = None
     rate: float | None = None
+    begun = time.monotonic()
     for part in range(6):
+        if part >= 2 and time.monotonic() - begun >= 3 * run["warmup_seconds"]:
+            break
         before = scrape(arm["url"])
         done, seconds = _load(plan, arm, run, prompts, workers, part_seconds, check)
         rate = done / seconds
