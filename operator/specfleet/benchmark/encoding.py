@@ -9,9 +9,10 @@ from typing import Any
 
 from specfleet.api.evidence import RunSummary
 from specfleet.api.status import ArmRole
+from specfleet.benchmark.driver import message
 from specfleet.benchmark.driver.message import COMPRESSED_PREFIX, FIELDS, SCALE
 
-ARMS = (ArmRole.BASELINE, ArmRole.SPECULATIVE)
+ARMS = tuple(ArmRole(one) for one in message.ARMS)
 _REQUIRED = frozenset(name for name, field in RunSummary.model_fields.items() if field.is_required())
 
 

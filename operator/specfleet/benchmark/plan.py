@@ -5,15 +5,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 from specfleet.api.benchmark import BenchmarkSpec, LoadTier, TrafficSlice
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole
 from specfleet.benchmark.driver.harness import VllmBenchServe
+from specfleet.benchmark.driver.message import PLAN_VERSION
 
-PLAN_VERSION = 1
 MAX_RUNS_PER_JOB = 32
 """More would not fit in a termination message of 4096 bytes."""
 CAPACITY_TIER = "capacity"
@@ -169,14 +171,12 @@ def built_in_prompts() -> str:
     return (files("specfleet.benchmark") / "prompts" / "built_in.jsonl").read_text(encoding="utf-8")
 
 
-def driver_sources() -> dict[str, str]:
+@cache
+def driver_sources() -> Mapping[str, str]:
     """Text of the modules that the Job's pod runs, by file name, for its ConfigMap."""
     folder = files("specfleet.benchmark.driver")
-    return {
-        one.name: one.read_text(encoding="utf-8")
-        for one in sorted(folder.iterdir(), key=lambda one: one.name)
-        if one.name.endswith(".py")
-    }
+    modules = sorted((one for one in folder.iterdir() if one.name.endswith(".py")), key=lambda one: one.name)
+    return MappingProxyType({one.name: one.read_text(encoding="utf-8") for one in modules})
 
 
 def _cells(benchmark: BenchmarkSpec, cells: Sequence[Cell] | None) -> tuple[Cell, ...]:

@@ -20,13 +20,11 @@ from pathlib import Path
 from .bench import Bench
 from .failures import BadPlanError, CannotMeasureError, StoppedError
 from .harness import HARNESSES, Json
-from .message import MESSAGE_VERSION, encode_message
+from .message import MESSAGE_VERSION, PLAN_VERSION, encode_message
 from .pair import run_pair
 from .progress import say
 from .session import Session
 from .texts import load_prompts
-
-PLAN_VERSION = 1
 
 
 def read_plan(path: str) -> Json:

@@ -14,7 +14,7 @@ from .summary import Run
 def warm_up(plan: Json, arm: Json, run: Run, prompts: Sequence[str], check: Callable[[], None]) -> float | None:
     """Load until the engine's TPOT is flat, at least warmup_seconds, with no part begun after three times that.
 
-    A part of half of it lasts until its requests are answered: with long answers two parts can be all there is time for.
+    A part of half of it lasts until its requests are answered: long answers leave time for two parts only.
 
     Returns the completed requests/s of the last part (the estimate that sizes a capacity run), None without warm-up.
     """
