@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.decide.evidence import judge
 
@@ -25,7 +26,11 @@ from e2e.scenarios.stage import LOGS, Stage, performed
 SERVE_SECONDS = 600.0
 BENCHMARK_SECONDS = 1500.0
 CANARY_SECONDS = 600.0
+PROMOTED_SECONDS = 10.0
 RATE = 1.0
+CANARY_RATE = 1.5
+FEW = 0.3
+"""Users' requests a second while arms are measured on the same two cores."""
 LONG_STREAMS = 1
 _rounds = count(1)
 
@@ -33,7 +38,8 @@ _rounds = count(1)
 @contextmanager
 def on_real_stage(access: Access, body: Object) -> Iterator[Stage]:
     """Apply a deployment and wait until its plain arm serves; removed at the end."""
-    with performed(access, body, [], RATE, LONG_STREAMS, CLIENT) as stage:
+    # Its pods drain while the next scenario's engine starts.
+    with performed(access, body, [], RATE, LONG_STREAMS, CLIENT, wait_at_the_end=False) as stage:
         stage.follow("the plain arm serves", lambda: stage.phase not in ("", "Deploying"), SERVE_SECONDS)
         yield stage
 
@@ -87,6 +93,28 @@ def until_judged(stage: Stage, after: int = 0) -> Object:
 def verdicts(stage: Stage) -> int:
     """How many benchmarks have been judged."""
     return sum(one["action"] in ("Judge", "RefuseCandidate") for one in stage.recorder.decisions)
+
+
+def until_promoted(stage: Stage) -> list[outcomes.Outcome]:
+    """Tell until the benchmark has proven the gain and users' requests have confirmed it; returns those requests."""
+    verdict = until_judged(stage)
+    assert (verdict["verdict"], verdict["reason"]) == ("Pass", "GainProven"), verdict["message"]
+    assert evidence_agrees(stage)
+    stage.until_phase("Canary", seconds=120)
+    # No long stream: it would load one arm only, while both are compared.
+    send_traffic(stage, CANARY_RATE, long_streams=0)
+    stage.until_promoted(CANARY_SECONDS)
+    stage.stay(PROMOTED_SECONDS)
+    found = end_traffic(stage)
+    assert not faults(found)
+    return found
+
+
+def needs_speculation(stage: Stage) -> Stage:
+    """The stage, where speculation serves; else the scenario before has failed, and so does this one."""
+    if stage.phase != "Speculative":
+        pytest.fail(f"the deployment is in phase {stage.phase or 'none'}: an earlier scenario of this file failed")
+    return stage
 
 
 def until_pairs(stage: Stage, purpose: str, wanted: int) -> None:

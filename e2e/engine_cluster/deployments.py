@@ -28,7 +28,8 @@ NUMA = "libnuma.so.1"
 SWAPPED = "swapped"
 STARTUP_SECONDS = 600
 CONTEXT = 2048
-LONGEST_TOKENS = 1400
+LONGEST_TOKENS = 700
+PAIRS = 3
 CLIENT = (
     *("--prompt-words", "4,8,12", "--answer-tokens", "24,48,72", "--longest-tokens", str(LONGEST_TOKENS)),
     *("--sampled-share", "0"),
@@ -140,8 +141,8 @@ def _deployment(name: str, model: str, speculation: Change | None, changes: Chan
         "benchmark": {
             # Closed loops: on two cores no client keeps to a Poisson schedule beside an engine.
             "tiers": [{"name": "single", "concurrency": 1}, {"name": "peak", "concurrency": 8}],
-            "slices": [{"name": "chat", "promptTokens": 32, "outputTokens": 32}],
-            "pairs": 3,
+            "slices": [{"name": "chat", "promptTokens": 32, "outputTokens": 24}],
+            "pairs": PAIRS,
             "runSeconds": 6,
             "warmupSeconds": 1,
             "minimumRequests": 8,

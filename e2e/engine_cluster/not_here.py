@@ -1,4 +1,11 @@
-"""What `make e2e-engine` cannot show on a CPU, and why. The target prints this list at its end."""
+"""What `make e2e-engine` does not show, and why. The target prints this list at its end."""
+
+import os
+
+MORE = os.environ.get("E2E_MORE") == "1"
+"""Whether what does not fit into 40 minutes on two slow cores runs too."""
+MORE_HINT = "seven minutes more than the 40 that all of it has on two slow cores: E2E_MORE=1"
+ONLY_WITH_MORE = "vLLM 0.31 to 0.32 with the same arguments, which proves itself and takes over"
 
 NOT_HERE: tuple[tuple[str, str], ...] = (
     ("ngram_gpu", "needs pinned memory and a GPU; that it is refused on CPU is shown by make test-engine"),
@@ -16,4 +23,5 @@ NOT_HERE: tuple[tuple[str, str], ...] = (
 
 def lines() -> list[str]:
     """One line per thing."""
-    return [f"  {what}: {why}" for what, why in NOT_HERE]
+    left = NOT_HERE if MORE else ((ONLY_WITH_MORE, MORE_HINT), *NOT_HERE)
+    return [f"  {what}: {why}" for what, why in left]

@@ -13,7 +13,7 @@ from e2e.engine_cluster.deployments import SPACE, deep
 from e2e.engine_cluster.streams import HANGS_SECONDS, PodStream
 from e2e.road.access import Access, Object, wait_until
 
-TOKENS = 1000
+TOKENS = 700
 STREAMS = 3
 BARE_GRACE_SECONDS = 30
 END_SECONDS = 240.0

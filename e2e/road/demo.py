@@ -84,12 +84,13 @@ def prepare(access: Access) -> tuple[Object, float]:
     return applied, began
 
 
-def remove(access: Access, place: Place) -> None:
-    """Delete a deployment of an earlier run and wait until its children are gone: owner references do it."""
+def remove(access: Access, place: Place, wait: bool = True) -> None:
+    """Delete a deployment of an earlier run and wait, if asked, until its children are gone: owner references do it."""
     if access.get(RESOURCE, place.name, place.namespace) is None:
         return
     print(f"removing {place.namespace}/{place.name} of an earlier run", flush=True)
     words = ["delete", RESOURCE, place.name, "-n", place.namespace, "--cascade=foreground", "--timeout=400s"]
+    words += [] if wait else ["--wait=false"]
     access.kubectl(*words, seconds=420)
 
 

@@ -143,9 +143,16 @@ def on_stage(
 
 @contextmanager
 def performed(
-    access: Access, body: Object, before: Sequence[Object], rate: float, long_streams: int, more: tuple[str, ...] = ()
+    access: Access,
+    body: Object,
+    before: Sequence[Object],
+    rate: float,
+    long_streams: int,
+    more: tuple[str, ...] = (),
+    wait_at_the_end: bool = True,
 ) -> Iterator[Stage]:
-    """Apply a deployment of one's own, after what it needs, and remove it afterwards. `more`: options of the client."""
+    """Apply a deployment of one's own, after what it needs, and remove it afterwards; `wait_at_the_end` for its pods to
+    be gone. `more`: options of the client."""
     place = Place(body["metadata"]["namespace"], body["metadata"]["name"])
     LOGS.mkdir(parents=True, exist_ok=True)
     access.apply([namespace(place.namespace)])
@@ -166,7 +173,7 @@ def performed(
         stage.traffic.wait()
         recorder.stop()
         stage.narrator.tell()
-        remove(access, place)
+        remove(access, place, wait_at_the_end)
 
 
 def refusal(access: Access, body: Object) -> str:

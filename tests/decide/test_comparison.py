@@ -96,6 +96,11 @@ def test_an_arm_that_does_not_draft_is_not_compared():
     assert compare(found, target(method=None), promoted=False).verdict is Verdict.PASS, "a new engine's plain arm"
 
 
+def test_a_changed_engine_is_not_called_speculative():
+    assert "TPOT new/serving 0.9" in compare(totals(0.9), target(method=None), promoted=False).message
+    assert "TPOT speculative/plain 0.9" in compare(totals(0.9), target(), promoted=False).message
+
+
 def test_looking_after_every_window_is_wrong_at_most_as_often_as_declared():
     """400 canaries of 60 windows without any difference, looked at 57 times each: 10 % two-sided over all looks."""
     wrong = 0

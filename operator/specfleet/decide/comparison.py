@@ -227,7 +227,7 @@ def _judge(
         ("TTFT", Signal.TTFT_REGRESSION, ttft, guards.max_ttft_increase_ratio),
     ):
         if found is not None and found.lower > 1 + allowed:
-            said = f"{name} speculative/plain {found} is above the allowed {1 + allowed:.3f}"
+            said = f"{name} {_arms(target)} {found} is above the allowed {1 + allowed:.3f}"
             return Verdict.FAIL, signal.value, said
     ours = totals.counts[0]
     if target.method is not None and ours[Counter.DRAFTS] <= 0 < ours[Counter.GENERATED_TOKENS]:
@@ -236,14 +236,14 @@ def _judge(
         )
         return Verdict.INCONCLUSIVE, "NotSpeculating", said
     if unmatched(totals):
-        said = f"load per pod differs between the arms (speculative/plain {totals.load_ratio():.2f}): not comparable"
+        said = f"load per pod differs between the arms ({_arms(target)} {totals.load_ratio():.2f}): not comparable"
         return Verdict.INCONCLUSIVE, "LoadNotMatched", said
     finished = totals.counts[:, Counter.FINISHED]
     if finished.min() < target.min_requests or tpot is None:
         said = f"{finished.min():.0f} of {target.min_requests} requests finished in the smaller arm"
         return Verdict.INCONCLUSIVE, "InsufficientTraffic", said
     shares = _shares(totals)
-    said = f"TPOT speculative/plain {tpot}, {finished[0]:.0f} and {finished[1]:.0f} requests"
+    said = f"TPOT {_arms(target)} {tpot}, {finished[0]:.0f} and {finished[1]:.0f} requests"
     if tpot.upper > 1 + guards.max_tpot_increase_ratio:
         return Verdict.INCONCLUSIVE, "NotYetDecided", f"{said}: a regression beyond the guardrail is not excluded"
     for kind, allowed in (
@@ -254,6 +254,11 @@ def _judge(
             text = f"{('server', '4xx')[kind]} error share {shares[kind][0]:.4f} against {shares[kind][1]:.4f}"
             return Verdict.INCONCLUSIVE, "ErrorShareNotYetDecided", f"{said}: {text}"
     return Verdict.PASS, "NonInferior", said
+
+
+def _arms(target: Target) -> str:
+    """What is divided by what: a changed engine is tried without speculation, against whatever serves."""
+    return "speculative/plain" if target.method is not None else "new/serving"
 
 
 def _shares(totals: PairedTotals) -> list[tuple[float, float]]:

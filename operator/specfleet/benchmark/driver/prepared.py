@@ -180,11 +180,13 @@ def serve(script: str, words: Sequence[str]) -> int:
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    gc.disable()  # Nothing that an import makes is garbage; the collector would look at all of it again and again.
     if run_script(script, [*words, "--help"]) != 0:
         return 1
     # What is there now stays for good: a collection in a fork would only copy it.
     gc.collect()
     gc.freeze()
+    gc.enable()
     print(json.dumps({"ready": True}), file=answers)
     for line in sys.stdin:
         order = json.loads(line)
