@@ -141,7 +141,7 @@ def _deployment(name: str, model: str, speculation: Change | None, changes: Chan
         "benchmark": {
             # Closed loops: on two cores no client keeps to a Poisson schedule beside an engine.
             "tiers": [{"name": "single", "concurrency": 1}, {"name": "peak", "concurrency": 8}],
-            "slices": [{"name": "chat", "promptTokens": 32, "outputTokens": 24}],
+            "slices": [{"name": "chat", "promptTokens": 16, "outputTokens": 24}],
             "pairs": PAIRS,
             "runSeconds": 6,
             "warmupSeconds": 1,
@@ -150,7 +150,7 @@ def _deployment(name: str, model: str, speculation: Change | None, changes: Chan
         # A CPU's step grows with every drafted token, and a new request waits for the step in flight: the user of this
         # deployment cares for the time per token.
         "guardrails": {"maxTtftIncreaseRatio": 1.0},
-        "rollout": {"steps": [{"weightPercent": 50, "minDurationSeconds": 40, "minRequests": 15}]},
+        "rollout": {"steps": [{"weightPercent": 50, "minDurationSeconds": 30, "minRequests": 15}]},
         "monitoring": {"scrapeIntervalSeconds": 2, "windowSeconds": 10},
         "remedies": {"confirmSeconds": 30, "warmupSeconds": 10, "cooldownSeconds": 20},
     }

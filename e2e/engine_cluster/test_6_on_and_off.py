@@ -31,7 +31,7 @@ def test_1_6_ngram_switched_on_by_the_spec_is_promoted_and_no_request_is_lost(ro
 
 def test_6_speculation_switched_off_by_the_spec_loses_no_request(road: Stage, access: Access) -> None:
     acts.send_traffic(acts.needs_speculation(road), long_streams=2)
-    road.stay(15)
+    road.stay(10)
     access.apply([repeating(NAME, None, AT_THE_PEAK)])
     road.narrator.say("SPEC", "speculation is taken out of the spec")
     road.until_phase("Baseline", seconds=acts.CANARY_SECONDS)
