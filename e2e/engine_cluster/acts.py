@@ -28,7 +28,6 @@ BENCHMARK_SECONDS = 1500.0
 CANARY_SECONDS = 600.0
 PROMOTED_SECONDS = 5.0
 RATE = 1.0
-CANARY_RATE = 1.5
 FEW = 0.3
 """Users' requests a second while arms are measured on the same two cores."""
 LONG_STREAMS = 1
@@ -102,7 +101,7 @@ def until_promoted(stage: Stage) -> list[outcomes.Outcome]:
     assert evidence_agrees(stage)
     stage.until_phase("Canary", seconds=120)
     # No long stream: it would load one arm only, while both are compared.
-    send_traffic(stage, CANARY_RATE, long_streams=0)
+    send_traffic(stage, long_streams=0)
     stage.until_promoted(CANARY_SECONDS)
     stage.stay(PROMOTED_SECONDS)
     found = end_traffic(stage)

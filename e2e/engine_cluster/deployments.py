@@ -42,6 +42,14 @@ Change = dict[str, Any]
 AT_THE_PEAK: Change = {"benchmark": {"tiers": [{"name": "peak", "concurrency": 8}]}}
 """Half the runs, for what shows under load."""
 
+ALONE_AND_LONG: Change = {
+    "benchmark": {
+        "tiers": [{"name": "single", "concurrency": 1}],
+        "slices": [{"name": "chat", "promptTokens": 16, "outputTokens": 48}],
+    }
+}
+"""For an n-gram proposer, which finds nothing before an answer has gone round its circle once."""
+
 
 def prepare() -> None:
     """Build the images and put what they need beside the engine. Raises RoadError or EngineMissingError."""

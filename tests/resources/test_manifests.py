@@ -12,6 +12,7 @@ from specfleet.api.base import RawObject
 from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.evidence import BenchmarkEvidenceSpec
 from specfleet.api.status import ArmRole
+from specfleet.decide.exchange import SETTLE_SECONDS
 from specfleet.decide.plan import JobIntent
 from specfleet.resources import monitoring, revision, workloads
 from specfleet.resources.benchmark_job import benchmark_job, config_map
@@ -328,6 +329,15 @@ def test_engine_pods_get_no_token_no_privileges_and_time_to_drain() -> None:
     assert pod["terminationGracePeriodSeconds"] > least
     assert "preStop" in engine["lifecycle"]
     assert "exec" in engine["startupProbe"], "ready means that a completion was answered, not /health"
+
+
+def test_only_a_pod_that_users_reach_waits_until_its_endpoint_is_gone() -> None:
+    def settles(benchmark: bool) -> float:
+        (engine,) = arm(deployment(), benchmark=benchmark)["spec"]["template"]["spec"]["containers"]
+        return float(next(one["value"] for one in engine["env"] if one["name"] == "SPECFLEET_SETTLE_SECONDS"))
+
+    assert settles(benchmark=False) > SETTLE_SECONDS
+    assert settles(benchmark=True) == 0
 
 
 def test_benchmark_pods_are_never_chosen_by_a_serving_service_or_the_monitor() -> None:

@@ -27,7 +27,10 @@ def worker_template(
 ) -> RawObject:
     """core/v1 PodTemplateSpec of the pods of an engine that are not its leader."""
     own = {**pod_labels(owner, role, engine.fingerprint, benchmark), labels.ROLE: labels.ROLE_WORKER}
-    return {"metadata": pod_metadata(spec.template, own), "spec": pod_spec(spec, worker_container(spec, engine))}
+    return {
+        "metadata": pod_metadata(spec.template, own),
+        "spec": pod_spec(spec, worker_container(spec, engine, benchmark)),
+    }
 
 
 def arm_group_set(

@@ -17,26 +17,39 @@ NOT_AS_ASKED = 422
 """Stands for an answer with 200 that breaks its own request (a grammar, log-probabilities, a tool call)."""
 
 
+SERIES = {"baseline": ("baseline", "baseline-again"), "speculative": ("speculative",)}
+"""Texts that are asked of each arm, one series after the other."""
+
+
 def probe_agreement(session: Session) -> None:
-    """Greedy texts of each arm; the plain arm twice, because it does not always agree with itself."""
+    """Greedy texts of each arm; the plain arm twice, because it does not always agree with itself.
+
+    Both arms at once: nothing is timed, and the GPUs of one need not wait for the other's.
+    """
     probe = session.plan.get("agreement")
     if not probe:
         return
     prompts = build_prompts(session.source, "", probe["prompts"], 64, session.characters_per_token, probe["seed"])
     greedy = {"max_tokens": probe["max_tokens"], "temperature": 0}
-    for name, role in (("baseline", "baseline"), ("baseline-again", "baseline"), ("speculative", "speculative")):
-        arm = session.plan["arms"].get(role)
-        if arm is None:
-            continue
-        session.bench.check()
 
-        def ask(prompt: str, url: str = arm["url"], model: str = arm["model"]) -> str:
-            status, answer = post(url, "/v1/completions", {**greedy, "model": model, "prompt": prompt}, 120.0)
+    def texts(arm: Json) -> list[str]:
+        def ask(prompt: str) -> str:
+            body = {**greedy, "model": arm["model"], "prompt": prompt}
+            status, answer = post(arm["url"], "/v1/completions", body, 120.0)
             return hashlib.sha256(completion_text(answer).encode()).hexdigest()[:4] if status == 200 else "----"
 
-        # A few at a time, the same for all three: one by one they would take longer than a short benchmark.
+        session.bench.check()
+        # A few at a time, the same for every series: one by one they would take longer than a short benchmark.
         with concurrent.futures.ThreadPoolExecutor(AGREEMENT_AT_ONCE) as pool:
-            session.texts[name] = list(pool.map(ask, prompts))
+            return list(pool.map(ask, prompts))
+
+    def of(role: str) -> dict[str, list[str]]:
+        arm = session.plan["arms"].get(role)
+        return {} if arm is None else {name: texts(arm) for name in SERIES[role]}
+
+    with concurrent.futures.ThreadPoolExecutor(len(SERIES)) as arms:
+        for found in arms.map(of, SERIES):
+            session.texts.update(found)
 
 
 def as_asked(expect: Any, answer: Json) -> bool:
