@@ -13,8 +13,7 @@ from typing import Any
 from specfleet.api.benchmark import BenchmarkSpec, LoadTier, TrafficSlice
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole
-from specfleet.benchmark.driver.harness import VllmBenchServe
-from specfleet.benchmark.driver.message import PLAN_VERSION
+from specfleet.benchmark.driver.harness import PLAN_VERSION, VllmBenchServe
 
 MAX_RUNS_PER_JOB = 32
 """More would not fit in a termination message of 4096 bytes."""

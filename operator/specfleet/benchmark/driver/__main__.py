@@ -19,8 +19,8 @@ from pathlib import Path
 
 from .bench import Bench
 from .failures import BadPlanError, CannotMeasureError, StoppedError
-from .harness import HARNESSES, Json
-from .message import MESSAGE_VERSION, PLAN_VERSION, encode_message
+from .harness import HARNESSES, PLAN_VERSION, Json
+from .message import MESSAGE_VERSION, encode_message
 from .pair import run_pair
 from .progress import say
 from .session import Session

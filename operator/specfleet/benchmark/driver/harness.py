@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 Json = dict[str, Any]
+PLAN_VERSION = 1
+"""Of what benchmark/plan.py writes and this package reads."""
 
 API_KEY = "VLLM_API_KEY"
 """Variable with the engines' key, for whoever sends a request: absent or empty where they ask for none."""

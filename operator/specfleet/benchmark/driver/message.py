@@ -12,8 +12,6 @@ from .harness import Json
 from .session import Session
 from .summary import Run
 
-PLAN_VERSION = 1
-"""Of what benchmark/plan.py writes."""
 MESSAGE_LIMIT_BYTES = 4096
 MESSAGE_VERSION = 1
 COMPRESSED_PREFIX = "z1:"
