@@ -18,15 +18,13 @@ ONE_AT_A_TIME = ["--enforce-eager", "--max-num-seqs", "1", "--disable-uvicorn-ac
 DECIDED_SECONDS = 1500.0
 
 
-def older(**engine: object) -> Change:
-    """The deployment's changes with the older version of vLLM."""
-    return {**AT_THE_PEAK, "engine": {"image": OLDER_IMAGE, "version": OLDER, **engine}}
+WITH_OLDER: Change = {**AT_THE_PEAK, "engine": {"image": OLDER_IMAGE, "version": OLDER}}
 
 
 @pytest.fixture(scope="module")
 def changed(access: Access) -> Iterator[Stage]:
     """A deployment of the older version, without speculation."""
-    with acts.on_real_stage(access, deep("change", None, older())) as stage:
+    with acts.on_real_stage(access, deep("change", None, WITH_OLDER)) as stage:
         stage.follow("it serves", lambda: stage.condition("Ready").get("status") == "True", 60)
         yield stage
 

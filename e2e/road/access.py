@@ -37,6 +37,10 @@ class RoadError(Exception):
     """What went wrong, in words for the person at the terminal."""
 
 
+class MissingError(RoadError):
+    """What was asked for is not there. Of a list that is its whole kind: never the same as no objects."""
+
+
 @cache
 def _client(kubeconfig: str) -> DynamicClient:
     return DynamicClient(new_client_from_config(kubeconfig))
@@ -99,20 +103,22 @@ class Access:
 
     def get(self, resource: str, name: str, namespace: str | None = None) -> Object | None:
         """One object, or None when it is not there. Raises RoadError."""
-        found = self._read(resource, name=name, namespace=namespace)
-        return found or None
+        try:
+            return self._read(resource, name=name, namespace=namespace)
+        except MissingError:
+            return None
 
     def list(self, resource: str, namespace: str | None = None, selector: str = "") -> list[Object]:
         """All objects of a kind in a namespace, or in all of them. Raises RoadError."""
-        return list(self._read(resource, namespace=namespace, label_selector=selector or None).get("items", []))
+        return list(self._read(resource, namespace=namespace, label_selector=selector or None)["items"])
 
     def _read(self, resource: str, **query: str | None) -> Object:
         asked = {key: value for key, value in query.items() if value is not None}
         try:
             kind = _kind(self.kubeconfig, resource)
             found: Object = _client(self.kubeconfig).get(kind, **asked, _request_timeout=READ_SECONDS).to_dict()
-        except NotFoundError:
-            return {}
+        except NotFoundError as error:
+            raise MissingError(f"the API server has no such {resource}: {asked}") from error
         except (ApiException, DynamicApiError, urllib3.exceptions.HTTPError, OSError) as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise RoadError(f"reading {resource} of the API server: {first}") from error

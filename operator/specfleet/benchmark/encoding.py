@@ -9,10 +9,10 @@ from typing import Any
 
 from specfleet.api.evidence import RunSummary
 from specfleet.api.status import ArmRole
-from specfleet.benchmark.driver import message
+from specfleet.benchmark.driver.message import ARMS as ARM_NAMES
 from specfleet.benchmark.driver.message import COMPRESSED_PREFIX, FIELDS, SCALE
 
-ARMS = tuple(ArmRole(one) for one in message.ARMS)
+ARMS = tuple(ArmRole(one) for one in ARM_NAMES)
 _REQUIRED = frozenset(name for name, field in RunSummary.model_fields.items() if field.is_required())
 
 
