@@ -19,6 +19,7 @@ DECIDED_SECONDS = 1500.0
 
 
 WITH_OLDER: Change = {**AT_THE_PEAK, "engine": {"image": OLDER_IMAGE, "version": OLDER}}
+WORSE: Change = {**AT_THE_PEAK, "engine": {"args": ONE_AT_A_TIME}}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def serving(stage: Stage) -> str:
 def test_5_a_new_version_that_is_worse_is_kept_out(changed: Stage, access: Access) -> None:
     first = serving(changed)
     acts.send_traffic(changed, acts.FEW, long_streams=0)
-    access.apply([deep("change", None, {**AT_THE_PEAK, "engine": {"args": ONE_AT_A_TIME}})])
+    access.apply([deep("change", None, WORSE)])
     changed.narrator.say(
         "SPEC", f"vLLM {OLDER} to {VERSION}, and --max-num-seqs 16 to 1: eight users wait for each other"
     )

@@ -33,14 +33,14 @@ def rules_of(body: dict[str, Any]) -> list[str]:
 
 
 def test_what_should_run_is_refused_by_no_rule() -> None:
-    draft, deep, older = deployments.draft, deployments.deep, test_5_engine_change.older
+    draft, deep, change = deployments.draft, deployments.deep, test_5_engine_change
     bodies = [
         deep("deep", draft("draft", 3)),
         deep("refused", draft("draft-worn", 6)),
         deep("refused", draft("draft-never", 3), deployments.AT_THE_PEAK),
-        deployments.repeating("ngram", test_6_on_and_off.NGRAM, deployments.AT_THE_PEAK),
-        deep("change", None, older()),
-        deep("change", None, older(args=test_5_engine_change.ONE_AT_A_TIME)),
+        deployments.repeating("ngram", test_6_on_and_off.NGRAM, deployments.ALONE_AND_LONG),
+        deep("change", None, change.WITH_OLDER),
+        deep("change", None, change.WORSE),
     ]
     assert [rules_of(body) for body in bodies] == [[] for _ in bodies]
 
