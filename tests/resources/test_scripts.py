@@ -1,5 +1,6 @@
 """What runs inside the engine's container, as it is run there: python3 -c, told what to do by its environment."""
 
+import json
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from specfleet.resources.scripts import DRAIN
+from specfleet.resources.scripts import DRAIN, PROVE
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -26,6 +27,16 @@ def said(running: int) -> Answer:
         handler.wfile.write(text.encode())
 
     return answer
+
+
+def completed(handler: BaseHTTPRequestHandler) -> None:
+    """A completion with the expected fingerprint."""
+    text = json.dumps({"choices": [{"text": "yes"}], "system_fingerprint": "f1"}).encode()
+    handler.rfile.read(int(handler.headers["Content-Length"]))
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(text)))
+    handler.end_headers()
+    handler.wfile.write(text)
 
 
 def late(handler: BaseHTTPRequestHandler) -> None:
@@ -55,6 +66,9 @@ def engine(*answers: Answer) -> Iterator[tuple[int, list[int]]]:
             asked.append(len(asked))
             answers[min(asked[-1], len(answers) - 1)](self)
 
+        def do_POST(self) -> None:
+            self.do_GET()
+
         def log_message(self, *_: object) -> None:
             pass
 
@@ -77,6 +91,40 @@ def drain(port: int, seconds: float, host: str = "127.0.0.1") -> None:
         "SPECFLEET_SETTLE_SECONDS": "0",
     }
     subprocess.run([sys.executable, "-c", DRAIN], env={**os.environ, **told}, check=True, timeout=600)
+
+
+def prove(port: int) -> None:
+    told = {
+        "SPECFLEET_PORT": str(port),
+        "SPECFLEET_MODEL": "tiny",
+        "SPECFLEET_FINGERPRINT": "f1",
+        "SPECFLEET_PROVE_TIMEOUT": "60",
+    }
+    subprocess.run([sys.executable, "-c", PROVE], env={**os.environ, **told}, check=True, timeout=600)
+
+
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An environment whose proxy answers nothing, as one does that is only for downloads."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        yield
+
+
+def test_a_proxy_in_the_engines_environment_does_not_stand_between_the_probe_and_the_engine(proxied: None) -> None:
+    with engine(completed) as (port, asked):
+        prove(port)
+    assert asked
+
+
+def test_a_proxy_in_the_engines_environment_does_not_hide_running_requests_from_the_drain(proxied: None) -> None:
+    with engine(said(1), said(0)) as (port, asked):
+        drain(port, 3600)
+    assert len(asked) == 3, "busy, and twice quiet"
 
 
 @pytest.mark.parametrize("trouble", [late, half, broken])

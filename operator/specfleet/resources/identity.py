@@ -9,7 +9,7 @@ from specfleet.api.deployment import SpeculativeDeployment
 from specfleet.api.status import ArmRole
 
 BUILDER = f"{GROUP}/builder"
-BUILDER_VERSION = "5"
+BUILDER_VERSION = "6"
 """Raised when the pod template that is built for the same spec changes: running arms then keep the template they have,
 so that an upgrade of the operator never restarts a fleet."""
 

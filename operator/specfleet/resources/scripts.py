@@ -2,6 +2,7 @@
 
 They exist because /health answers 200 from engines that cannot complete (vllm#39863), and because SIGTERM cuts streams
 unless the pod has left the endpoints and finished its requests first (measured on vLLM 0.32, docs/architecture.md).
+The container's environment may name a proxy, for downloads of models: nothing here goes through it.
 """
 
 PROVE = """
@@ -11,8 +12,9 @@ body = json.dumps({"model": os.environ["SPECFLEET_MODEL"], "prompt": "ready?", "
 request = urllib.request.Request(base + "/v1/completions", body.encode(), {"Content-Type": "application/json"})
 if os.environ.get("VLLM_API_KEY"):
     request.add_header("Authorization", "Bearer " + os.environ["VLLM_API_KEY"])
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 try:
-    answer = json.load(urllib.request.urlopen(request, timeout=float(os.environ["SPECFLEET_PROVE_TIMEOUT"])))
+    answer = json.load(direct.open(request, timeout=float(os.environ["SPECFLEET_PROVE_TIMEOUT"])))
 except OSError as error:
     sys.exit("no completion yet: %s" % error)
 seen, wanted = answer.get("system_fingerprint"), os.environ["SPECFLEET_FINGERPRINT"]
@@ -32,11 +34,12 @@ base = "http://" + os.environ.get("SPECFLEET_DRAIN_HOST", "127.0.0.1") + ":" + o
 deadline = time.monotonic() + float(os.environ["SPECFLEET_DRAIN_SECONDS"])
 time.sleep(float(os.environ["SPECFLEET_SETTLE_SECONDS"]))
 pattern = re.compile(r"^vllm:num_requests_(?:running|waiting)\\{[^}]*\\} ([0-9.e+]+)$", re.M)
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 gone = (errno.ECONNREFUSED, errno.EHOSTUNREACH, socket.EAI_NONAME)
 quiet = 0
 while time.monotonic() < deadline and quiet < 2:
     try:
-        text = urllib.request.urlopen(base + "/metrics", timeout=5).read().decode()
+        text = direct.open(base + "/metrics", timeout=5).read().decode()
         busy = sum(float(value) for value in pattern.findall(text))
     except Exception as error:
         cause = getattr(error, "reason", error)

@@ -247,8 +247,31 @@ def test_an_answer_that_breaks_its_own_request_is_not_taken_for_one(expect: Any,
     assert probes.as_asked(expect, answer) is kept
 
 
+def warm_up_of_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, speeds: list[float | None], answered: int, outlasting_seconds: float = 0.0
+) -> tuple[float | None, list[float]]:
+    """The rate that the warm-up saw and how long each of its parts was asked to last; every part answers `answered`
+    requests, takes that much longer than asked, and sees the next of `speeds`."""
+    now = [100.0]
+    asked: list[float] = []
+    seen = iter(speeds)
+
+    def load(*words: Any) -> tuple[int, float]:
+        asked.append(words[5])
+        lasted: float = words[5] + outlasting_seconds
+        now[0] += lasted
+        return answered, lasted
+
+    monkeypatch.setattr(warming, "_load", load)
+    monkeypatch.setattr(warming, "scrape", lambda url: counters.Counters(None, {}, {}, {}))
+    monkeypatch.setattr(warming, "decode_seconds_per_token", lambda delta: next(seen))
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    run = {"warmup_seconds": 10, "concurrency": 4}
+    return warming.warm_up({}, {"url": "http://nowhere"}, run, ["a"], lambda: None), asked
+
+
 @pytest.mark.parametrize(
-    ("seen", "parts"),
+    ("speeds", "parts"),
     [
         ([20.0, 10.2, 10.0], 3),
         ([10.0, 10.0], 2),
@@ -258,43 +281,18 @@ def test_an_answer_that_breaks_its_own_request_is_not_taken_for_one(expect: Any,
     ids=["flat after a slow start", "flat at once", "never flat", "no tokens"],
 )
 def test_the_warm_up_goes_on_until_two_parts_agree_and_ends_at_three_times_what_was_asked(
-    seen: list[float | None], parts: int, monkeypatch: pytest.MonkeyPatch
+    speeds: list[float | None], parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lasted: list[float] = []
-
-    def load(*words: Any) -> tuple[int, float]:
-        lasted.append(words[5])
-        return 30, words[5]
-
-    speeds = iter(seen)
-    monkeypatch.setattr(warming, "_load", load)
-    monkeypatch.setattr(warming, "scrape", lambda url: counters.Counters(None, {}, {}, {}))
-    monkeypatch.setattr(warming, "decode_seconds_per_token", lambda delta: next(speeds))
-    run = {"warmup_seconds": 10, "concurrency": 4}
-    rate = warming.warm_up({}, {"url": "http://nowhere"}, run, ["a"], lambda: None)
-    assert lasted == [5.0] * parts
-    assert rate == 6.0
+    assert warm_up_of_ten_seconds(monkeypatch, speeds, answered=30) == (6.0, [5.0] * parts)
 
 
 def test_a_warm_up_whose_requests_outlast_its_parts_ends_at_three_times_what_was_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = [100.0]
-    parts: list[float] = []
-
-    def load(*words: Any) -> tuple[int, float]:
-        now[0] += 18.0
-        parts.append(now[0])
-        return 8, 18.0
-
-    speeds = iter([40.0, 30.0, 22.0, 16.0, 12.0, 9.0])
-    monkeypatch.setattr(warming, "_load", load)
-    monkeypatch.setattr(warming, "scrape", lambda url: counters.Counters(None, {}, {}, {}))
-    monkeypatch.setattr(warming, "decode_seconds_per_token", lambda delta: next(speeds))
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    run = {"warmup_seconds": 10, "concurrency": 8}
-    assert warming.warm_up({}, {"url": "http://nowhere"}, run, ["a"], lambda: None) == pytest.approx(8 / 18)
-    assert len(parts) == 2
+    never_flat = [40.0, 30.0, 22.0, 16.0, 12.0, 9.0]
+    rate, asked = warm_up_of_ten_seconds(monkeypatch, [*never_flat], answered=8, outlasting_seconds=13.0)
+    assert rate == pytest.approx(8 / 18)
+    assert len(asked) == 2
 
 
 def test_without_a_warm_up_nothing_is_sent() -> None:

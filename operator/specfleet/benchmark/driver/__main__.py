@@ -12,6 +12,7 @@ SIGTERM; the message holds what was finished.
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from .harness import HARNESSES, PLAN_VERSION, Json
 from .message import MESSAGE_VERSION, encode_message
 from .pair import run_pair
 from .progress import say
+from .proxies import name_direct_hosts
 from .session import Session
 from .texts import load_prompts
 
@@ -68,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     work = Path(plan["work_dir"])
     work.mkdir(parents=True, exist_ok=True)
+    name_direct_hosts(plan, os.environ)
     harness = HARNESSES[plan["harness"]]
     bench = Bench(harness, environment=harness.environment(work))
     session = Session(plan=plan, source=[], bench=bench, work=work)
