@@ -28,7 +28,7 @@ NUMA = "libnuma.so.1"
 SWAPPED = "swapped"
 STARTUP_SECONDS = 600
 CONTEXT = 2048
-LONGEST_TOKENS = 700
+LONGEST_TOKENS = 450
 PAIRS = 3
 CLIENT = (
     *("--prompt-words", "4,8,12", "--answer-tokens", "24,48,72", "--longest-tokens", str(LONGEST_TOKENS)),
@@ -165,8 +165,8 @@ def _deployment(name: str, model: str, speculation: Change | None, changes: Chan
         # deployment cares for the time per token.
         "guardrails": {"maxTtftIncreaseRatio": 1.0},
         "rollout": {"steps": [{"weightPercent": 50, "minDurationSeconds": 30, "minRequests": 15}]},
-        "monitoring": {"scrapeIntervalSeconds": 2, "windowSeconds": 10},
-        "remedies": {"confirmSeconds": 30, "warmupSeconds": 10, "cooldownSeconds": 20},
+        "monitoring": {"scrapeIntervalSeconds": 2, "windowSeconds": 8},
+        "remedies": {"confirmSeconds": 15, "warmupSeconds": 10, "cooldownSeconds": 20},
     }
     if speculation is not None:
         spec["speculation"] = speculation

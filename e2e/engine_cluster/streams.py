@@ -48,6 +48,8 @@ class PodStream:
             return f"cut after {self.chunks} chunks: {self.error}"
         if self.finish_reason is not None:
             return f"cut after {self.chunks} chunks: finish_reason {self.finish_reason}"
+        if self.done:
+            return f"cut after {self.chunks} chunks: [DONE] without a finish_reason"
         return f"hanging after {self.chunks} chunks"
 
     def _read(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import pytest
@@ -36,12 +37,27 @@ def engine_pod(name: str) -> Object:
 
 
 @pytest.fixture(scope="module")
-def addresses(access: Access) -> Iterator[dict[str, str]]:
-    """Both pods, up; removed at the end."""
+def streams(access: Access) -> Iterator[Mapping[str, Sequence[PodStream]]]:
+    """Streams from both pods, which are deleted once all of them flow; read to their end or until they hang."""
     with standing(access, [engine_pod(name) for name in NAMES]):
         for name in NAMES:
             wait_until(f"pod {name} serves", partial(ready, access, name), SERVE_SECONDS)
-        yield {name: f"{found(access, name)['status']['podIP']}:8000" for name in NAMES}
+        addresses = {name: f"{found(access, name)['status']['podIP']}:8000" for name in NAMES}
+        opened = {name: [PodStream(address, TOKENS) for _ in range(STREAMS)] for name, address in addresses.items()}
+        for one in (stream for those in opened.values() for stream in those):
+            one.start()
+        for one in (stream for those in opened.values() for stream in those):
+            assert one.started.wait(60), "no stream began"
+        access.kubectl("delete", "pod", *NAMES, "-n", SPACE, "--wait=false")
+        flowing = {name: [one.chunks for one in those if not one.done] for name, those in opened.items()}
+        for name, those in opened.items():
+            assert len(flowing[name]) == STREAMS, "streams ended before their pod was deleted: they prove nothing"
+            ends = time.monotonic() + (END_SECONDS if NAMES[name] else BARE_GRACE_SECONDS + HANGS_SECONDS)
+            for one in those:
+                one.wait(max(0.0, ends - time.monotonic()))
+            said = "; ".join(one.end for one in those)
+            print(f"\n{name}: deleted after {flowing[name]} chunks; {said}", flush=True)
+        yield opened
 
 
 def ready(access: Access, name: str) -> bool:
@@ -50,31 +66,14 @@ def ready(access: Access, name: str) -> bool:
     return bool(seen) and is_ready(seen)
 
 
-def streams_while_deleted(access: Access, name: str, address: str) -> Sequence[PodStream]:
-    """Open streams, delete the pod once all of them flow, and read them to their end or until they hang."""
-    streams = [PodStream(address, TOKENS) for _ in range(STREAMS)]
-    for one in streams:
-        one.start()
-    for one in streams:
-        assert one.started.wait(60), "no stream began"
-    access.kubectl("delete", "pod", name, "-n", SPACE, "--wait=false")
-    open_then = [one.chunks for one in streams if not one.done]
-    assert len(open_then) == STREAMS, "the streams ended before the pod was deleted: they prove nothing"
-    for one in streams:
-        one.wait(END_SECONDS if NAMES[name] else BARE_GRACE_SECONDS + HANGS_SECONDS)
-    ends = "; ".join(one.end for one in streams)
-    print(f"\n{name}: deleted after {open_then} chunks; {ends}", flush=True)
-    return streams
-
-
-def test_a_pod_as_the_operator_builds_it_cuts_no_stream(access: Access, addresses: dict[str, str]) -> None:
-    streams = streams_while_deleted(access, "drained", addresses["drained"])
-    assert all(one.whole for one in streams)
+def test_a_pod_as_the_operator_builds_it_cuts_no_stream(
+    access: Access, streams: Mapping[str, Sequence[PodStream]]
+) -> None:
+    assert all(one.whole for one in streams["drained"])
     wait_until("the pod is gone", lambda: not found(access, "drained"), 120)
 
 
 def test_the_same_engine_without_drain_and_shutdown_timeout_cuts_streams(
-    access: Access, addresses: dict[str, str]
+    streams: Mapping[str, Sequence[PodStream]],
 ) -> None:
-    streams = streams_while_deleted(access, "bare", addresses["bare"])
-    assert not any(one.whole for one in streams), "the scenario above would pass without the drain"
+    assert not any(one.whole for one in streams["bare"]), "the scenario above would pass without the drain"
