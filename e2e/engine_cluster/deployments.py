@@ -28,7 +28,7 @@ NUMA = "libnuma.so.1"
 SWAPPED = "swapped"
 STARTUP_SECONDS = 600
 CONTEXT = 2048
-LONGEST_TOKENS = 450
+LONGEST_TOKENS = 250
 PAIRS = 3
 CLIENT = (
     *("--prompt-words", "4,8,12", "--answer-tokens", "24,48,72", "--longest-tokens", str(LONGEST_TOKENS)),

@@ -59,7 +59,7 @@ def test_what_dies_at_its_first_request_never_gets_one_of_a_user(
         return said.get("status") == "False" and said.get("reason") == reason
 
     tried.follow("the candidate is refused", refused, REFUSED_SECONDS)
-    tried.stay(8)
+    tried.stay(5)
     said = tried.condition("BenchmarkPassed")
     tried.narrator.say("refused", f"{said['reason']}: {said.get('message')}")
     found = acts.end_traffic(tried)

@@ -48,10 +48,11 @@ def streams(access: Access) -> Iterator[Mapping[str, Sequence[PodStream]]]:
             one.start()
         for one in (stream for those in opened.values() for stream in those):
             assert one.started.wait(60), "no stream began"
-        access.kubectl("delete", "pod", *NAMES, "-n", SPACE, "--wait=false")
+        # Before they are deleted: those of the bare pod may be over before the command is.
         flowing = {name: [one.chunks for one in those if not one.done] for name, those in opened.items()}
+        access.kubectl("delete", "pod", *NAMES, "-n", SPACE, "--wait=false")
         for name, those in opened.items():
-            assert len(flowing[name]) == STREAMS, "streams ended before their pod was deleted: they prove nothing"
+            assert len(flowing[name]) == STREAMS, "streams were over before their pod was deleted: they prove nothing"
             ends = time.monotonic() + (END_SECONDS if NAMES[name] else BARE_GRACE_SECONDS + HANGS_SECONDS)
             for one in those:
                 one.wait(max(0.0, ends - time.monotonic()))
