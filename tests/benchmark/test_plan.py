@@ -17,6 +17,7 @@ from specfleet.benchmark.plan import (
     build_plan,
     built_in_prompts,
     driver_sources,
+    latest_end_seconds,
 )
 
 ARMS = {
@@ -99,6 +100,22 @@ def test_a_run_is_long_enough_for_the_minimum_number_of_requests_and_for_its_dur
     assert {run["tier"]: run["requests"] for run in plan["runs"]} == {"low": 120, "peak": 300}
     short = build_plan(spec(**{**TWO_BY_TWO, "runSeconds": 2}), 0, ARMS, None, None, "Qualify")
     assert {run["tier"]: run["requests"] for run in short["runs"]} == {"low": 10, "peak": 16}
+
+
+def test_a_plan_whose_requests_take_longer_than_its_runs_has_the_time_for_them() -> None:
+    slow = {"tiers": [{"name": "low", "requestsPerSecond": 0.25}], "slices": [{"name": "chat"}], "warmupSeconds": 0}
+    plan = build_plan(spec(**slow, runSeconds=300, minimumRequests=300), 0, ARMS, None, None, "Qualify")
+    assert plan["deadline_seconds"] == 3 * 2 * 1200 + 600
+    assert plan["return_seconds"] == 1800, "an engine may end in its last run, and is waited for"
+    assert latest_end_seconds(plan) == plan["deadline_seconds"] + 1800 + 2580, "a run that began in time may end"
+
+
+def test_the_prompts_of_a_unit_that_is_measured_again_are_counted_on() -> None:
+    firsts = [
+        build_plan(spec(**TWO_BY_TWO), 0, ARMS, None, None, "Qualify", "b1", repeat)["first_attempt"]
+        for repeat in range(3)
+    ]
+    assert firsts == [0, 4, 8], "three attempts of a run, and one with a client of its own"
 
 
 def test_capacity_is_one_closed_loop_run_of_the_plain_arm_per_slice() -> None:

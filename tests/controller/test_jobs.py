@@ -1,10 +1,11 @@
-"""Why the pod of a benchmark Job has not started, as the cluster's objects say it."""
+"""Why the pod of a benchmark Job has not started, and when it has ended, as the cluster's objects say it."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from specfleet.api import labels
-from specfleet.controller.jobs import driver_waits_for
+from specfleet.controller.jobs import driver_waits_for, reported_at, termination_message
 from specfleet.decide.plan import JobIntent
 from specfleet.resources.benchmark_job import benchmark_job
 
@@ -72,3 +73,27 @@ def test_a_pod_that_has_not_started_says_what_it_waits_for(
         bodies.append(made)
     found = driver_waits_for(cache_of(owner, *bodies), KEY, owner, body, NOW)
     assert found == "" if said is None else said in found
+
+
+@pytest.mark.parametrize(
+    ("engine", "said", "reported"),
+    [
+        ({"terminated": {"exitCode": 0, "message": "{}", "finishedAt": stamp(30)}}, "{}", True),
+        ({"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": stamp(30)}}, "", False),
+        ({"running": {"startedAt": stamp(30)}}, None, False),
+    ],
+    ids=["it has reported", "it was killed", "it measures"],
+)
+def test_a_report_counts_as_soon_as_it_is_there_whatever_a_sidecar_does(
+    engine: dict[str, Any], said: str | None, reported: bool
+) -> None:
+    owner = deployment()
+    body = as_stored(benchmark_job(owner, "b1", INTENT, 600), "job")
+    body["status"] = {"active": 1}
+    sidecar = {"name": "istio-proxy", "state": {"running": {"startedAt": stamp(60)}}}
+    made = pod("f", containerStatuses=[sidecar, {"name": "engine", "state": engine}])
+    own = {"batch.kubernetes.io/job-name": body["metadata"]["name"], labels.ROLE: labels.ROLE_DRIVER}
+    made["metadata"]["labels"] |= own
+    cache, name = cache_of(owner, body, made), body["metadata"]["name"]
+    assert termination_message(cache, KEY, name) == said
+    assert reported_at(cache, KEY, name) == (NOW - timedelta(seconds=30) if reported else None)

@@ -195,6 +195,14 @@ def test_the_benchmark_job_takes_no_gpu_is_bounded_in_time_and_never_repeats_its
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 
+def test_whoever_may_read_the_engines_volumes_is_named_to_the_client_too() -> None:
+    owner = on_disk()
+    for job in (benchmark_job(owner, "b1", JOB, 600), preflight(owner)):
+        context = job["spec"]["template"]["spec"]["securityContext"]
+        assert context["supplementalGroups"] == [2000]
+        assert "fsGroup" not in context, "nothing on a volume changes its owner"
+
+
 VOLUMES = {
     "volumes": [
         {"name": "weights", "persistentVolumeClaim": {"claimName": "weights"}},

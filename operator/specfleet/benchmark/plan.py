@@ -14,6 +14,7 @@ from specfleet.api.benchmark import BenchmarkSpec, LoadTier, TrafficSlice
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.status import ArmRole
 from specfleet.benchmark.driver.harness import PLAN_VERSION, VllmBenchServe
+from specfleet.benchmark.driver.limits import time_limit_seconds
 
 MAX_RUNS_PER_JOB = 32
 """More would not fit in a termination message of 4096 bytes."""
@@ -107,12 +108,14 @@ def build_plan(
     capacity: float | Mapping[str, float] | None,
     purpose: str,
     benchmark: str = "",
+    repeat: int = 0,
 ) -> dict[str, Any]:
     """The driver's plan for one pair (or one arm's half of it, when `arms` has one arm).
 
     `cells` None: all of the spec. `capacity`: measured requests/s of the plain arm per pod, one number or one per
     slice; the unit of capacityRatio tiers. `benchmark`: status.benchmark.id; it is part of every seed, so that two
-    benchmarks never share prompts. Raises PlanError.
+    benchmarks never share prompts. `repeat`: how many Jobs have tried this unit before; their prompts are in the prefix
+    caches of pods that are still there. Raises PlanError.
     """
     chosen = Purpose(purpose)
     wanted = _cells(spec.benchmark, cells)
@@ -126,7 +129,7 @@ def build_plan(
             "measure them in several Jobs (decide.units cuts them)"
         )
     speculates = chosen not in (Purpose.CAPACITY, Purpose.CHANGE)
-    seconds = sum(run["run_seconds"] + 3 * run["warmup_seconds"] for run in runs)
+    seconds = math.ceil(sum(_planned_seconds(run) + 3 * run["warmup_seconds"] for run in runs))
     return {
         "version": PLAN_VERSION,
         "benchmark": benchmark,
@@ -140,7 +143,10 @@ def build_plan(
         "work_dir": "/tmp/specfleet",  # noqa: S108
         "termination_path": "/dev/termination-log",
         "deadline_seconds": min(spec.benchmark.time_budget_seconds, 3 * seconds + 600),
+        "return_seconds": spec.engine.startup_timeout_seconds,
         "run_repeats": RUN_REPEATS,
+        # A run has attempts 0 to RUN_REPEATS, and one more with a client of its own.
+        "first_attempt": repeat * (RUN_REPEATS + 2),
         "minimum_requests": spec.benchmark.minimum_requests,
         "client_lag_limit_seconds": CLIENT_LAG_LIMIT_SECONDS,
         "client_lag_ratio": CLIENT_LAG_RATIO,
@@ -163,6 +169,13 @@ def build_plan(
         "request_probes": list(REQUEST_PROBES) if speculates and pair == 0 else [],
         "runs": runs,
     }
+
+
+def latest_end_seconds(plan: Mapping[str, Any]) -> int:
+    """How long the driver of a plan may take for its runs: one begins as long as deadline_seconds have not passed, and
+    its engine may end in it and come back."""
+    longest = max((time_limit_seconds(run, None) for run in plan["runs"]), default=0.0)
+    return int(plan["deadline_seconds"] + plan["return_seconds"]) + math.ceil(longest)
 
 
 def built_in_prompts() -> str:
@@ -242,6 +255,12 @@ def _run(
         "prompt_seed": hashlib.sha256(seed.encode()).hexdigest()[:16],
         **load,
     }
+
+
+def _planned_seconds(run: Mapping[str, Any]) -> float:
+    """How long an open loop lasts is known: minimumRequests at a low rate take longer than runSeconds."""
+    rate = run["requests_per_second"]
+    return max(float(run["run_seconds"]), run["requests"] / rate if rate else 0.0)
 
 
 def _load(

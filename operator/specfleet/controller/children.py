@@ -3,7 +3,7 @@
 from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.api.status import ArmRole
-from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts
+from specfleet.benchmark.plan import ArmTarget, build_plan, built_in_prompts, latest_end_seconds
 from specfleet.benchmark.result import capacity_of
 from specfleet.controller.wanted import WantedArms
 from specfleet.decide.observation import Observation
@@ -146,8 +146,9 @@ def _benchmark(obs: Observation, plan: Plan, job: JobIntent, live: _Live, prompt
         capacity_of(of_benchmark(obs.evidence, progress)),
         job.purpose,
         progress.id,
+        progress.retries,
     )
     return [
         config_map(owner, progress.id, job, drawn, prompts if prompts is not None else built_in_prompts()),
-        benchmark_job(owner, progress.id, job, int(drawn["deadline_seconds"])),
+        benchmark_job(owner, progress.id, job, latest_end_seconds(drawn)),
     ]

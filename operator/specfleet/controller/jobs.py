@@ -25,11 +25,22 @@ def is_preflight(job: RawObject) -> bool:
 
 def termination_message(cache: Cache, key: Key, job: str) -> str | None:
     """What the pod of a Job said at its end; None before that."""
+    ended = _terminated(cache, key, job)
+    return None if ended is None else str(ended.get("message", ""))
+
+
+def reported_at(cache: Cache, key: Key, job: str) -> datetime | None:
+    """When the pod of a Job left its report; None before that. Its Job may never end: a sidecar goes on."""
+    ended = _terminated(cache, key, job)
+    return parse_time(ended.get("finishedAt")) if ended is not None and ended.get("message") else None
+
+
+def _terminated(cache: Cache, key: Key, job: str) -> RawObject | None:
     for pod in _pods(cache, key, job):
         for container in pod.get("status", {}).get("containerStatuses", []):
-            ended = container.get("state", {}).get("terminated")
+            ended: RawObject | None = container.get("state", {}).get("terminated")
             if container["name"] == CONTAINER and ended:
-                return str(ended.get("message", ""))
+                return ended
     return None
 
 

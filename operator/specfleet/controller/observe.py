@@ -20,6 +20,7 @@ from specfleet.controller.jobs import (
     driver_waits_for,
     is_preflight,
     preflight_view,
+    reported_at,
     termination_message,
 )
 from specfleet.controller.ownership import owned
@@ -280,9 +281,11 @@ def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) ->
     assert started is not None
     ended = {one["type"]: one for one in status.get("conditions", []) if one.get("status") == "True"}
     over = ended.get("Complete") or ended.get("Failed")
-    if over is None:
+    reported = reported_at(cache, key, metadata["name"])
+    if over is None and reported is None:
         return JobView(benchmark, unit, started, waits_for=driver_waits_for(cache, key, owner, job, now)[:1024])
-    finished = parse_time(status.get("completionTime")) or parse_time(over.get("lastTransitionTime")) or started
+    moments = (status.get("completionTime"), (over or {}).get("lastTransitionTime"))
+    finished = next((found for moment in moments if (found := parse_time(moment))), reported or started)
     said = termination_message(cache, key, metadata["name"])
     if said is None and (now - finished).total_seconds() < MESSAGE_SECONDS:
         return JobView(benchmark, unit, started)

@@ -17,6 +17,7 @@ from specfleet.resources.pods import CONTAINER
 UNIT = f"{labels.BENCHMARK}-unit"
 DRIVER_USER = 65532
 DEADLINE_MARGIN_SECONDS = 300
+"""For the image, the client's imports and the probes."""
 OWN_ENVIRONMENT = {
     "HOME": "/tmp",  # noqa: S108
     "CUDA_VISIBLE_DEVICES": "",
@@ -70,6 +71,7 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
             "runAsNonRoot": True,
             "runAsUser": DRIVER_USER,
             "seccompProfile": {"type": "RuntimeDefault"},
+            **reading_groups(template.pod_security_context),
         },
         "containers": [
             {
@@ -108,6 +110,14 @@ def benchmark_job(owner: SpeculativeDeployment, benchmark: str, job: JobIntent, 
             "template": {"metadata": {"labels": child(owner, name, own)["labels"]}, "spec": pod},
         },
     }
+
+
+def reading_groups(context: RawObject) -> RawObject:
+    """PodSecurityContext fields: groups that may read the engine's volumes; joined, so that nothing on them changes its
+    owner."""
+    listed = [*context.get("supplementalGroups", []), context.get("fsGroup")]
+    groups = [one for one in dict.fromkeys(listed) if one is not None]
+    return {"supplementalGroups": groups} if groups else {}
 
 
 def _places() -> list[RawObject]:

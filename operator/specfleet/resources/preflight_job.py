@@ -8,7 +8,7 @@ from specfleet.api.base import RawObject
 from specfleet.api.deployment import DeploymentSpec, SpeculativeDeployment
 from specfleet.decide.preflight import JOB_SECONDS
 from specfleet.engine.preflight import VARIABLE, preflight_command, preflight_mounts, preflight_plan
-from specfleet.resources.benchmark_job import DRIVER_USER, tolerations
+from specfleet.resources.benchmark_job import DRIVER_USER, reading_groups, tolerations
 from specfleet.resources.metadata import base_labels, child
 from specfleet.resources.pods import CONTAINER
 
@@ -53,7 +53,7 @@ def _pod(owner: SpeculativeDeployment, spec: DeploymentSpec, plan: RawObject) ->
             "runAsNonRoot": True,
             "runAsUser": DRIVER_USER,
             "seccompProfile": {"type": "RuntimeDefault"},
-            **_groups(spec.template.pod_security_context),
+            **reading_groups(spec.template.pod_security_context),
         },
         "affinity": _beside_the_engine(owner),
         "tolerations": tolerations(spec),
@@ -94,10 +94,3 @@ def _beside_the_engine(owner: SpeculativeDeployment) -> RawObject:
     serving = {**base_labels(owner), labels.ROLE: labels.ROLE_SERVING}
     term = {"labelSelector": {"matchLabels": serving}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-def _groups(context: RawObject) -> RawObject:
-    """Groups that may read the engine's volumes; joined, so that nothing on them changes its owner."""
-    listed = [*context.get("supplementalGroups", []), context.get("fsGroup")]
-    groups = [one for one in dict.fromkeys(listed) if one is not None]
-    return {"supplementalGroups": groups} if groups else {}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from specfleet.benchmark.driver import counters, harness, probes, summary, texts, validity, warming
+from specfleet.benchmark.driver.failures import CannotMeasureError
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -208,6 +209,22 @@ def test_a_repeated_run_has_the_same_texts_behind_other_starts() -> None:
     again = texts.build_prompts(SOURCE, "chat", 10, 100, 4.0, "a", attempt=1)
     assert [prompt[11:] for prompt in first] == [prompt[11:] for prompt in again]
     assert not {prompt[:10] for prompt in first} & {prompt[:10] for prompt in again}
+
+
+def test_another_tag_changes_nothing_but_the_tag() -> None:
+    (one,) = texts.build_prompts(SOURCE, "chat", 1, 100, 4.0, "a")
+    again = [texts.retagged(one, f"{part}/{index}") for part in range(6) for index in range(40)]
+    assert {prompt[11:] for prompt in again} == {one[11:]}
+    assert len({prompt[:10] for prompt in [one, *again]}) == 241
+
+
+def test_a_prompt_file_may_hold_the_line_ends_of_unicode_and_says_where_it_is_no_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "one\u2028and\x85the same"}\r\n\n{"prompt": "two"}\n', encoding="utf-8")
+    assert [one["prompt"] for one in texts.load_prompts(str(file))] == ["one\u2028and\x85the same", "two"]
+    file.write_bytes('{"prompt": "caf\u00e9"}'.encode("latin-1"))
+    with pytest.raises(CannotMeasureError, match=r"prompts\.jsonl cannot be read"):
+        texts.load_prompts(str(file))
 
 
 def test_prompts_labelled_with_the_slice_are_used_whole() -> None:

@@ -402,7 +402,24 @@ def test_an_engine_that_restarts_under_the_run_is_detected(engines: dict[ArmRole
     until(lambda: healthy(engine.url), "the engine is back")
     code, report = measured.end()
     assert code == 0
-    assert (report.runs[0].invalid_reason or "").split(":")[0] in ("PodRestarted", "MetricsUnreadable")
+    assert (report.runs[0].invalid_reason or "").split(":")[0] == "PodRestarted"
+
+
+def test_an_engine_that_ends_under_the_run_and_does_not_come_back_ends_the_job(tmp_path: Path) -> None:
+    port = free_port()
+    engine = Engine(port, [], start(port, []))
+    until(lambda: healthy(engine.url), "the engine answers")
+    measured = job(tmp_path, {ArmRole.BASELINE: engine}, spec(runSeconds=6), roles=(ArmRole.BASELINE,))
+    measured.plan["return_seconds"] = 1
+    measured.begin()
+    until(lambda: "run 1/1" in measured.log, "the run has begun")
+    until(lambda: running(engine.url) > 0, "requests are running")
+    engine.process.kill()
+    engine.process.wait()
+    code, report = measured.end()
+    assert code == 1
+    assert not report.runs
+    assert "ended and did not come back within 1 s" in str(report.error)
 
 
 def running(url: str) -> float:
@@ -508,7 +525,7 @@ def test_sigterm_leaves_what_is_finished(engines: dict[ArmRole, Engine], tmp_pat
     stopped.process.send_signal(signal.SIGTERM)
     code, report = stopped.end()
     assert code == 3
-    assert len(report.runs) == 1
+    assert [run.invalid_reason and run.invalid_reason.split(":")[0] for run in report.runs] == [None, "NotMeasured"]
     assert "SIGTERM" in str(report.error)
     bench = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
     assert bench.stdout.strip() == ""

@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,6 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session.error, code = "stopped by SIGTERM before the pair was complete", 3
     except CannotMeasureError as error:
         session.error, code = str(error), 1
+    except Exception as error:
+        # What is finished is worth its GPU hours, and the operator reads nothing but the message.
+        traceback.print_exc()
+        session.error, code = f"the driver failed: {type(error).__name__}: {error}", 1
     finally:
         bench.give_up_prepared()
     if session.error:

@@ -3,10 +3,12 @@
 import http.client
 import time
 
+from .counters import Counters, scrape
 from .failures import CannotMeasureError
+from .harness import Json
 from .probes import probe_agreement, probe_requests
 from .progress import say
-from .runs import measure
+from .runs import measure, not_measured
 from .session import Session
 from .summary import Run
 from .texts import characters_per_token
@@ -16,13 +18,32 @@ def run_pair(session: Session) -> None:
     """All probes and runs of the plan, in its order."""
     plan = session.plan
     first = plan["arms"][plan["runs"][0]["arm"]] if plan["runs"] else next(iter(plan["arms"].values()))
+    for role, arm in plan["arms"].items():
+        session.seen[role] = _first_look(arm)
     try:
         session.characters_per_token = characters_per_token(first["url"], first["model"], session.source)
         probe_requests(session)
         probe_agreement(session)
     except (OSError, http.client.HTTPException) as error:
         raise CannotMeasureError(f"{first['url']} does not answer: {error}") from error
-    begun = time.monotonic()
+    try:
+        _all_runs(session)
+    except Exception:
+        _mark_missing(session, "the Job ended before it")
+        raise
+    if plan["purpose"] == "Capacity":
+        set_capacity(session)
+
+
+def _first_look(arm: Json) -> Counters:
+    try:
+        return scrape(arm["url"])
+    except (OSError, http.client.HTTPException) as error:
+        raise CannotMeasureError(f"{arm['url']} does not answer: {error}") from error
+
+
+def _all_runs(session: Session) -> None:
+    plan, begun = session.plan, time.monotonic()
     for number, run in enumerate(plan["runs"], 1):
         session.bench.check()
         load = (
@@ -32,17 +53,25 @@ def run_pair(session: Session) -> None:
         if time.monotonic() - begun > plan["deadline_seconds"]:
             session.error = f"the time budget of {plan['deadline_seconds']} s ended before run {number}"
             say(session.error)
-            break
+            _mark_missing(session, "the time budget ended")
+            return
         session.runs.append(measure(session, run))
         say(describe(session.runs[-1]))
-    if plan["purpose"] == "Capacity":
-        set_capacity(session)
+
+
+def _mark_missing(session: Session, why: str) -> None:
+    """A row for every run that was planned and is missing, if any was measured: a cell that no row names would not be
+    missed, and the rest would pass for the whole. Without one there is no report but the error, and so half a capacity
+    is none."""
+    if session.plan["purpose"] == "Capacity":
+        session.runs.clear()
+    if session.runs:
+        session.runs += [not_measured(run, why) for run in session.plan["runs"][len(session.runs) :]]
 
 
 def set_capacity(session: Session) -> None:
     """The smallest rate over the slices. One slice without a valid run leaves no unit for the tiers: no report."""
     if len(session.runs) < len(session.plan["runs"]):
-        session.runs.clear()
         raise CannotMeasureError(session.error or "not every slice's capacity was measured")
     bad = next((run for run in session.runs if run.get("invalid_reason") is not None), None)
     if bad is not None:

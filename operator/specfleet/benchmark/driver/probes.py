@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from .completions import completion_text, post
+from .failures import CannotMeasureError
 from .harness import Json
 from .message import ARMS
 from .session import Session
@@ -35,7 +36,10 @@ def probe_agreement(session: Session) -> None:
     def texts(arm: Json) -> list[str]:
         def ask(prompt: str) -> str:
             body = {**greedy, "model": arm["model"], "prompt": prompt}
-            status, answer = post(arm["url"], "/v1/completions", body, 120.0)
+            try:
+                status, answer = post(arm["url"], "/v1/completions", body, 120.0)
+            except (OSError, http.client.HTTPException) as error:
+                raise CannotMeasureError(f"{arm['url']} does not answer: {error}") from error
             return hashlib.sha256(completion_text(answer).encode()).hexdigest()[:4] if status == 200 else "----"
 
         session.bench.check()

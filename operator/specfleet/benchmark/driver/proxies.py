@@ -17,5 +17,7 @@ def name_direct_hosts(plan: Json, environment: MutableMapping[str, str]) -> None
     # An IPv6 address is compared with its brackets by urllib, without them by aiohttp.
     written = [form for host in hosts for form in ([host, f"[{host}]"] if ":" in host else [host])]
     given = environment.get("no_proxy", environment.get("NO_PROXY", ""))
+    if given.strip() == "*":
+        return
     listed = ",".join(dict.fromkeys(filter(None, [*given.split(","), *written])))
     environment["no_proxy"] = environment["NO_PROXY"] = listed

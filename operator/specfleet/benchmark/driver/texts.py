@@ -14,8 +14,9 @@ from .harness import API_KEY, Json
 def load_prompts(path: str) -> list[Json]:
     """prompts.jsonl: one object with `prompt` (and optionally `slice`) per line."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+        # Not splitlines: a JSON string may hold U+2028 as it is.
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
         raise CannotMeasureError(f"the prompt file {path} cannot be read: {error}") from error
     prompts: list[Json] = []
     for number, line in enumerate(lines, 1):
@@ -56,8 +57,7 @@ def build_prompts(
     chooser.shuffle(order)
     prompts = []
     for index in range(count):
-        tag = hashlib.sha256(f"{seed}/{attempt}/{index}".encode()).hexdigest()[:8]
-        head = f"[{tag}] "
+        head = _head(f"{seed}/{attempt}/{index}")
         if own:
             prompts.append(head + texts[order[index % len(order)]])
             continue
@@ -69,6 +69,16 @@ def build_prompts(
             text += "\n\n" + texts[order[step % len(order)]]
         prompts.append(head + text[:characters])
     return prompts
+
+
+def retagged(prompt: str, what: str) -> str:
+    """One of build_prompts, behind a tag that says also `what`: as long, and unknown to every cache."""
+    length = len(_head(""))
+    return _head(prompt[:length] + what) + prompt[length:]
+
+
+def _head(what: str) -> str:
+    return f"[{hashlib.sha256(what.encode()).hexdigest()[:8]}] "
 
 
 def characters_per_token(base_url: str, model: str, source: Sequence[Json]) -> float:

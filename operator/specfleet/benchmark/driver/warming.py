@@ -9,6 +9,7 @@ from .completions import post
 from .counters import decode_seconds_per_token, difference, scrape
 from .harness import Json
 from .summary import Run
+from .texts import retagged
 
 
 def warm_up(plan: Json, arm: Json, run: Run, prompts: Sequence[str], check: Callable[[], None]) -> float | None:
@@ -29,7 +30,7 @@ def warm_up(plan: Json, arm: Json, run: Run, prompts: Sequence[str], check: Call
         if part >= 2 and time.monotonic() - begun >= 3 * run["warmup_seconds"]:
             break
         before = scrape(arm["url"])
-        done, seconds = _load(plan, arm, run, prompts, workers, part_seconds, check)
+        done, seconds = _load(plan, arm, run, prompts, workers, part_seconds, check, part)
         rate = done / seconds
         now = decode_seconds_per_token(difference(before, scrape(arm["url"])))
         flat = previous is not None and now is not None and abs(now / previous - 1) < 0.05
@@ -40,7 +41,14 @@ def warm_up(plan: Json, arm: Json, run: Run, prompts: Sequence[str], check: Call
 
 
 def _load(
-    plan: Json, arm: Json, run: Run, prompts: Sequence[str], workers: int, seconds: float, check: Callable[[], None]
+    plan: Json,
+    arm: Json,
+    run: Run,
+    prompts: Sequence[str],
+    workers: int,
+    seconds: float,
+    check: Callable[[], None],
+    part: int,
 ) -> tuple[int, float]:
     begun = time.monotonic()
     done = [0] * workers
@@ -50,7 +58,8 @@ def _load(
         while time.monotonic() - begun < seconds:
             body = {
                 "model": arm["model"],
-                "prompt": prompts[index % len(prompts)],
+                # Never the same twice: a prompt that the prefix cache knows costs no prefill.
+                "prompt": retagged(prompts[index % len(prompts)], f"{part}/{index}"),
                 "max_tokens": run["output_tokens"],
                 "temperature": run["temperature"],
                 "top_p": run["top_p"],
