@@ -25,6 +25,7 @@ ADVICE: Mapping[str, str] = {
     "InsufficientTraffic": "send traffic, lower rollout.steps[].minRequests, or promote by command",
     "CanaryInconclusive": "give it more traffic or time (rollout.noTrafficTimeoutSeconds), or promote by command",
     "MetricsMissing": "have Prometheus scrape the pods, and check spec.monitoring.labels",
+    "PromptsUnusable": "correct the ConfigMap of spec.benchmark.prompts; it is read again within five minutes",
     "ConfigMapMissing": "create the ConfigMap in the deployment's namespace, or let the operator read it",
     "RouteNotAccepted": "kubectl describe httproute {name} -n {namespace}, and check spec.traffic.parentRefs",
     "RollBackBlocked": "free a GPU: the plain pods that take the traffic back have no place",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from specfleet.api.deployment import DeploymentSpec
 from specfleet.api.speculation import Proposer
 from specfleet.api.status import ArmRole
+from specfleet.controller.prompt_source import missing_config_map, prompt_findings
 from specfleet.decide.observation import WantedArm
 from specfleet.engine.arguments import EngineArm, build_arm, fairness
 from specfleet.engine.cluster_parts import missing_parts
@@ -38,7 +39,7 @@ class WantedArms:
         self.baseline = self._arm(
             ArmRole.BASELINE, None, plain, [*shared, *missing_parts(spec, groups), *_missing(spec, absent or {})]
         )
-        prompts = _missing_prompts(spec, absent or {})
+        prompts = prompt_findings(spec, config_maps, absent or {})
         arms: dict[str, WantedArm] = {}
         for proposer, findings in zip(proposers, per_proposer, strict=True):
             engine = build_arm(spec, proposer, config_maps)
@@ -65,26 +66,7 @@ class WantedArms:
 def _missing(spec: DeploymentSpec, absent: Mapping[str, str]) -> list[Finding]:
     """No pod starts without them, and what they would say is part of the fingerprint: nothing new is begun."""
     needed = required_config_maps(spec.template, tuple(spec.engine.env))
-    return [_config_map(path, name, absent[name]) for name, path in needed.items() if name in absent]
-
-
-def _missing_prompts(spec: DeploymentSpec, absent: Mapping[str, str]) -> list[Finding]:
-    """Measured with other prompts than those asked for, a verdict would be about something else."""
-    name = spec.benchmark.prompts.config_map
-    return [_config_map("spec.benchmark.prompts.configMap", name, absent[name])] if name and name in absent else []
-
-
-def _config_map(path: str, name: str, why: str) -> Finding:
-    remedy = "Create it, or let the operator read it; what serves goes on serving meanwhile"
-    return Finding(
-        "ConfigMapMissing",
-        Severity.REFUSE,
-        path,
-        "ConfigMapMissing",
-        f"ConfigMap {name} cannot be read: {why}",
-        remedy,
-        "specfleet",
-    )
+    return [missing_config_map(path, name, absent[name]) for name, path in needed.items() if name in absent]
 
 
 def _unfair(difference: str) -> Finding:

@@ -1,7 +1,6 @@
 """The prompts of a run, from the source that the plan names."""
 
 import hashlib
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,29 +8,16 @@ from pathlib import Path
 from .completions import post
 from .failures import CannotMeasureError
 from .harness import API_KEY, Json
+from .prompt_file import parse_prompts
 
 
 def load_prompts(path: str) -> list[Json]:
-    """prompts.jsonl: one object with `prompt` (and optionally `slice`) per line."""
+    """The prompts of a prompts.jsonl. Raises CannotMeasureError."""
     try:
-        # Not splitlines: a JSON string may hold U+2028 as it is.
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise CannotMeasureError(f"the prompt file {path} cannot be read: {error}") from error
-    prompts: list[Json] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-            prompts.append({"prompt": str(entry["prompt"]), "slice": entry.get("slice")})
-        except (ValueError, KeyError, TypeError) as error:
-            raise CannotMeasureError(
-                f'{path} line {number} is not {{"prompt": "...", "slice": "..."}}: {type(error).__name__} {error}'
-            ) from error
-    if not prompts:
-        raise CannotMeasureError(f"{path} has no prompts")
-    return prompts
+    return parse_prompts(text, path)
 
 
 def build_prompts(
