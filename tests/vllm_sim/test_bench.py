@@ -2,12 +2,14 @@
 
 import json
 import math
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from specfleet.benchmark.driver.harness import VllmBenchServe
 from vllm_sim.bench.arguments import parse_bench_arguments
 from vllm_sim.bench.arrivals import send_delays
 from vllm_sim.bench.numpy_stream import NumpyStream
@@ -43,10 +45,10 @@ RECORDED_FLAGS = [
 ]
 
 
-def _bench(*words: str) -> "subprocess.CompletedProcess[str]":
+def _bench(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*command(), "bench", "serve", *words],
-        env=environment(),
+        env={**environment(), **variables},
         capture_output=True,
         text=True,
         timeout=180,
@@ -56,7 +58,10 @@ def _bench(*words: str) -> "subprocess.CompletedProcess[str]":
 
 def _run(served: Served, folder: Path, *words: str) -> dict[str, Any]:
     where = ["--base-url", served.engine.url, "--model", "tiny", "--tokenizer", MODEL]
-    done = _bench(*where, *words, "--result-dir", str(folder), "--result-filename", "result.json")
+    # As the benchmark's driver runs it: an engine without its extra `bench` reads no custom dataset.
+    reader = VllmBenchServe().environment(folder)["PYTHONPATH"]
+    found = os.pathsep.join(filter(None, [reader, environment().get("PYTHONPATH")]))
+    done = _bench(*where, *words, "--result-dir", str(folder), "--result-filename", "result.json", PYTHONPATH=found)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads((folder / "result.json").read_text())
     return found
@@ -161,19 +166,16 @@ def test_an_even_stream_and_a_ramp_have_the_rates_that_were_asked_for(simulated_
     assert not any(send_delays(parse_bench_arguments([]), 3))  # type: ignore[arg-type]
 
 
-def test_a_custom_dataset_keeps_its_order_and_lengths(plain: Served, folder: Path) -> None:
+def _custom_dataset(folder: Path) -> list[str]:
     data = folder / "prompts.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"prompt number {n}"}) + "\n" for n in range(5)))
-    words = f"--backend vllm --dataset-name custom --dataset-path {data} --custom-output-len 8 --num-prompts 7".split()
-    words += [
-        "--disable-shuffle",
-        "--skip-chat-template",
-        "--ignore-eos",
-        "--temperature",
-        "0",
-        "--save-result",
-        "--save-detailed",
-    ]
+    words = f"--backend vllm --dataset-name custom --dataset-path {data} --custom-output-len 8 --num-prompts 7"
+    return f"{words} --disable-shuffle --skip-chat-template --ignore-eos --temperature 0".split()
+
+
+def test_a_custom_dataset_keeps_its_order_and_lengths(plain: Served, folder: Path) -> None:
+    # One at a time: a batch's arithmetic is another one, and random weights have near-ties.
+    words = [*_custom_dataset(folder), "--max-concurrency", "1", "--save-result", "--save-detailed"]
     result = _run(plain, folder, *words)
     assert result["output_lens"] == [8] * 7  # two more than there are: oversampled
     own = [plain.engine.complete(f"prompt number {n}", max_tokens=8, ignore_eos=True).json() for n in range(5)]
@@ -232,10 +234,21 @@ def test_chat_is_asked_for_as_chat(plain: Served, folder: Path) -> None:
     assert [len(gaps) for gaps in result["itls"]] == [6] * 4
 
 
-def test_without_a_tokenizer_latencies_are_left_out(plain: Served, folder: Path) -> None:
-    result = _run(plain, folder, *RECORDED_FLAGS, "--request-rate", "inf", "--skip-tokenizer-init")
+def test_without_a_tokenizer_every_answer_has_one_token_and_latencies_per_token_are_left_out(
+    plain: Served, folder: Path
+) -> None:
+    words = [*_custom_dataset(folder), "--percentile-metrics", "ttft,tpot,itl,e2el", "--save-result", "--save-detailed"]
+    result = _run(plain, folder, *words, "--skip-tokenizer-init")
+    assert result["output_lens"] == [1] * 7, "whatever --custom-output-len says"
     assert "mean_tpot_ms" not in result
     assert "mean_e2el_ms" in result
+
+
+def test_random_prompts_need_a_tokenizer(plain: Served) -> None:
+    where = ["--base-url", plain.engine.url, "--model", "tiny", "--tokenizer", MODEL]
+    done = _bench(*where, *RECORDED_FLAGS, "--skip-tokenizer-init")
+    assert done.returncode == 1
+    assert "Tokenizer must be initialized for the 'random' dataset." in done.stderr
 
 
 @pytest.mark.parametrize("model", ["nosuch", "tiny"])

@@ -102,14 +102,12 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def check_model(model: object, rules: EngineRules) -> str:
-    """The served name that a request means. Raises ApiError 404."""
-    if model is None or model == "":
-        return rules.served_names[0]
-    if model not in rules.served_names:
+    """The name that the answer has: the first one, whichever alias was asked for. Raises ApiError 404."""
+    if model not in (None, "", *rules.served_names):
         aliases = ", ".join(rules.served_names)
         message = f"The model `{model}` does not exist. Valid aliases: {aliases}."
         raise ApiError(404, "NotFoundError", message, "model")
-    return str(model)
+    return rules.served_names[0]
 
 
 def _completion_prompt(data: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:

@@ -30,6 +30,9 @@ def load_prompts(arguments: BenchArguments) -> list[Prompt]:
         "custom": _custom,
         "sharegpt": _sharegpt,
     }
+    if arguments.skip_tokenizer_init and arguments.dataset_name != "custom":
+        name = arguments.dataset_name
+        raise DatasetError(f"AssertionError: Tokenizer must be initialized for the '{name}' dataset.")
     return loaders[arguments.dataset_name](arguments)
 
 
@@ -67,11 +70,16 @@ def _custom(arguments: BenchArguments) -> list[Prompt]:
         random.Random(arguments.seed).shuffle(rows)  # noqa: S311
     prompts = []
     for row in rows[: arguments.num_prompts]:
+        if arguments.skip_tokenizer_init:
+            # Whatever was asked for: without a tokenizer nothing has a length.
+            prompts.append(Prompt(str(row["prompt"]), 1, 1))
+            continue
         output = arguments.custom_output_len
         if output == -1:
             if "output_tokens" not in row:
                 raise DatasetError(
-                    "ValueError: If custom_output_len is set to -1, 'output_tokens' must be in the dataset."
+                    "ValueError: If no output length is provided the custom dataset must contain an "
+                    "'output_tokens' field."
                 )
             output = int(row["output_tokens"])
         text = str(row["prompt"])
