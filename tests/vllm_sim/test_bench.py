@@ -60,8 +60,8 @@ def _run(served: Served, folder: Path, *words: str) -> dict[str, Any]:
     where = ["--base-url", served.engine.url, "--model", "tiny", "--tokenizer", MODEL]
     # As the benchmark's driver runs it: an engine without its extra `bench` reads no custom dataset.
     reader = VllmBenchServe().environment(folder)["PYTHONPATH"]
-    found = os.pathsep.join(filter(None, [reader, environment().get("PYTHONPATH")]))
-    done = _bench(*where, *words, "--result-dir", str(folder), "--result-filename", "result.json", PYTHONPATH=found)
+    path = os.pathsep.join(filter(None, [reader, environment().get("PYTHONPATH")]))
+    done = _bench(*where, *words, "--result-dir", str(folder), "--result-filename", "result.json", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads((folder / "result.json").read_text())
     return found
