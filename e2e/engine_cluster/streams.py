@@ -21,6 +21,8 @@ class PodStream:
     finish_reason: str | None = None
     done: bool = False
     error: str | None = None
+    said: str | None = None
+    """The engine's own word in the stream that it gives up: an error object, after an answer of status 200."""
     chunks: int = 0
     thread: threading.Thread | None = None
 
@@ -37,7 +39,7 @@ class PodStream:
     @property
     def whole(self) -> bool:
         """Whether the answer came to its own end."""
-        return self.done and self.finish_reason == "length" and self.error is None
+        return self.done and self.finish_reason == "length" and self.error is None and self.said is None
 
     @property
     def end(self) -> str:
@@ -48,6 +50,8 @@ class PodStream:
             return f"cut after {self.chunks} chunks: {self.error}"
         if self.finish_reason is not None:
             return f"cut after {self.chunks} chunks: finish_reason {self.finish_reason}"
+        if self.said is not None:
+            return f"cut after {self.chunks} chunks: error object {self.said[:80]!r}{', [DONE]' if self.done else ''}"
         if self.done:
             return f"cut after {self.chunks} chunks: [DONE] without a finish_reason"
         return f"hanging after {self.chunks} chunks"
@@ -74,7 +78,11 @@ class PodStream:
         if text == "[DONE]":
             self.done = True
             return
+        chunk = json.loads(text)
+        if "error" in chunk:
+            self.said = str(chunk["error"].get("message"))
+            return
         self.chunks += 1
         self.started.set()
-        for choice in json.loads(text).get("choices", []):
+        for choice in chunk.get("choices", []):
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
