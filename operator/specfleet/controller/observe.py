@@ -298,7 +298,6 @@ def _job(cache: Cache, key: Key, owner: SpeculativeDeployment, now: datetime) ->
         unit,
         started,
         finished=finished,
-        succeeded="Complete" in ended,
         failure=report.error if not report.runs else None,
         runs=report.runs,
         request_probes=report.request_probes,

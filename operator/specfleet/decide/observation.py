@@ -127,7 +127,6 @@ class JobView:
     unit: str
     started: datetime
     finished: datetime | None = None
-    succeeded: bool = False
     failure: str | None = None
     runs: tuple[RunSummary, ...] = ()
     """What the driver's termination message said; empty with `failure` set when it could not be read."""

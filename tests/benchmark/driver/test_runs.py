@@ -107,6 +107,7 @@ def test_a_job_that_ends_early_says_which_cells_it_has_not_measured(
     with pytest.raises(type(error)):
         pair.run_pair(session)
     assert reasons(session) == ["ClientLag", "NotMeasured", "NotMeasured"]
+    assert str(error) in session.runs[-1]["invalid_reason"]
 
 
 def test_a_job_that_ends_before_its_first_run_has_no_row_and_is_tried_again(

@@ -28,8 +28,8 @@ def run_pair(session: Session) -> None:
         raise CannotMeasureError(f"{first['url']} does not answer: {error}") from error
     try:
         _all_runs(session)
-    except Exception:
-        _mark_missing(session, "the Job ended before it")
+    except Exception as error:
+        _mark_missing(session, f"the Job ended before it: {str(error) or type(error).__name__}")
         raise
     if plan["purpose"] == "Capacity":
         set_capacity(session)
