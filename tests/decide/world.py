@@ -315,7 +315,7 @@ class World:
             return JobView(*named, self.job_started)
         if self.job_fails:
             return JobView(*named, self.job_started, finished, failure="the driver was killed")
-        return JobView(*named, self.job_started, finished, True, runs=tuple(self._runs(self.job)))
+        return JobView(*named, self.job_started, finished, runs=tuple(self._runs(self.job)))
 
     def _preflight_view(self) -> PreflightView | None:
         known = self.status.preflight if self.status is not None else None

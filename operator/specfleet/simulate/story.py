@@ -201,7 +201,7 @@ class Story:
         finished = cluster.job_started + timedelta(seconds=JOB_SECONDS)
         if cluster.now >= finished:
             job, runs = cluster.job, self._engines.runs(cluster.job, self.active(self.cluster.now))
-            cluster.job_view = JobView(job.benchmark, job.unit, cluster.job_started, finished, True, runs=runs)
+            cluster.job_view = JobView(job.benchmark, job.unit, cluster.job_started, finished, runs=runs)
 
     def _once(self) -> None:
         """Faults that happen at one moment."""
