@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.engine_cluster import acts
-from e2e.engine_cluster.deployments import AT_THE_PEAK, deep, draft
+from e2e.engine_cluster.deployments import AT_THE_PEAK, FORTY_EIGHT, deep, draft
 from e2e.road.access import Access
 from e2e.scenarios.stage import Stage
 
@@ -15,7 +15,7 @@ from e2e.scenarios.stage import Stage
 @pytest.fixture(scope="module")
 def refused(access: Access) -> Iterator[Stage]:
     """One deployment, whose spec asks for one proposer after the other."""
-    with acts.on_real_stage(access, deep("refused", draft("draft-worn", 6))) as stage:
+    with acts.on_real_stage(access, deep("refused", draft("draft-worn", 6), FORTY_EIGHT)) as stage:
         yield stage
 
 

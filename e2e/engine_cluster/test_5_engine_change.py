@@ -9,12 +9,12 @@ import pytest
 
 from e2e.engine.second_version import VERSION as OLDER
 from e2e.engine_cluster import acts
-from e2e.engine_cluster.deployments import AT_THE_PEAK, OLDER_IMAGE, VERSION, Change, deep
+from e2e.engine_cluster.deployments import ARGS, AT_THE_PEAK, OLDER_IMAGE, VERSION, Change, deep
 from e2e.engine_cluster.not_here import MORE, MORE_HINT
 from e2e.road.access import Access
 from e2e.scenarios.stage import Stage
 
-ONE_AT_A_TIME = ["--enforce-eager", "--max-num-seqs", "1", "--disable-uvicorn-access-log"]
+ONE_AT_A_TIME = ["1" if one == "16" else one for one in ARGS]
 DECIDED_SECONDS = 1500.0
 
 

@@ -36,7 +36,7 @@ def test_what_should_run_is_refused_by_no_rule() -> None:
     draft, deep, change = deployments.draft, deployments.deep, test_5_engine_change
     bodies = [
         deep("deep", draft("draft", 3), deployments.UP_TO_FOUR),
-        deep("refused", draft("draft-worn", 6)),
+        deep("refused", draft("draft-worn", 6), deployments.FORTY_EIGHT),
         deep("refused", draft("draft-never", 3), deployments.AT_THE_PEAK),
         deployments.repeating("ngram", test_6_on_and_off.NGRAM, deployments.ALONE_AND_LONG),
         deep("change", None, change.WITH_OLDER),
