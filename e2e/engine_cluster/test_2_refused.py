@@ -45,7 +45,8 @@ def test_2_a_draft_that_wins_alone_and_loses_under_load_is_refused_as_a_whole(re
 def test_2_a_draft_that_never_agrees_is_refused(refused: Stage, access: Access) -> None:
     before = acts.verdicts(refused)
     # Under load: alone its drafts cost so little that three pairs leave it at Inconclusive.
-    access.apply([deep("refused", draft("draft-never", 3), AT_THE_PEAK)])
+    # The engine stays as it is: another argument would be another revision, which has to prove itself first.
+    access.apply([deep("refused", draft("draft-never", 3), {**FORTY_EIGHT, **AT_THE_PEAK})])
     refused.narrator.say("SPEC", "another draft, which never agrees")
     assert message(refused, before)
     assert only_the_plain_arm_serves(refused)

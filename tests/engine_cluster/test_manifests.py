@@ -37,7 +37,7 @@ def test_what_should_run_is_refused_by_no_rule() -> None:
     bodies = [
         deep("deep", draft("draft", 3), deployments.UP_TO_FOUR),
         deep("refused", draft("draft-worn", 6), deployments.FORTY_EIGHT),
-        deep("refused", draft("draft-never", 3), deployments.AT_THE_PEAK),
+        deep("refused", draft("draft-never", 3), {**deployments.FORTY_EIGHT, **deployments.AT_THE_PEAK}),
         deployments.repeating("ngram", test_6_on_and_off.NGRAM, deployments.ALONE_AND_LONG),
         deep("change", None, change.WITH_OLDER),
         deep("change", None, change.WORSE),
