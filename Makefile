@@ -70,7 +70,7 @@ conformance: engine ## One suite of the engine's contract against the simulated 
 	$(PY) -m e2e.engine.conformance $(PYTEST_ARGS)
 
 .PHONY: e2e-engine
-e2e-engine: engine ## The operator with real vLLM pods on the test cluster, all gates as they are (about 30 min, 16 GiB; E2E_MORE=1: 8 min more)
+e2e-engine: engine ## The operator with real vLLM pods on the test cluster, all gates as they are (about 30 min, 16 GiB; E2E_MORE=1: 7 min more)
 	$(PY) -m pytest e2e/engine_cluster -s $(E2E_ARGS)
 
 .PHONY: check
